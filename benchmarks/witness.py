@@ -34,6 +34,7 @@ from disavow.domain import Layout, TensorSpec
 from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.proof_files import proof_path
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope, seal
 from disavow.proof.keys import child_environment, generate, load_signer
@@ -94,7 +95,7 @@ def measured(folder: Path, rounds: int) -> dict[str, Any]:
             processor.append(time.process_time() - spent)
         ledger.place_requests(CLIENTS[:1], at=now())
         asking = replace(options, on_head=lambda ledger, proving: cosigner.cosign(ledger, proving=proving))
-        [request] = answer_without_training(ledger, asking, Retrain(), openings=folder / "openings")
+        [request] = answer_without_training(ledger, asking, Retrain(), Reporting(openings=folder / "openings"))
         head = ledger.cosigned_head()
         cosigned = 0 if head is None else len(head.lines)
         proof = proof_path(ledger.directory, request.number).read_bytes()

@@ -14,22 +14,23 @@ ORDINARY = """
     access accountants after aggregate alignment answers api app ask assemble attackers audit authentication backend
     base batched batches batching before blobs bounds broadcast bucket budget build by cache calibration callbacks
     canonical catalogue chain charts check checks choice cli clustering commands commitment compiled config
-    convnet copying creation cuda current curves data database dataset declarations decode deliveries demo
-    difference digits distances domain dropout dry env envelope epsilon erase error errors escaping evidence
-    exclusions factory federaser files filing findings fixed flower folder folders follow
+    convnet copying creation cuda current curves data database dataset declarations decision decode deliveries demo
+    difference digits distances document domain dropout dry elements env envelope epsilon erase error errors
+    escaping evidence exclusions factory facts federaser files filing findings fixed flower folder folders follow
     forecast forecasting forecasts forgetting forging fsck fused game gaussian geometry graphs history hub id
     identity images init initial inspection intervals journal judge key keygen keyring keys kmeans layers layout
     leaves lenet5 level limitations
-    lira listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini
-    mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
-    pages parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool
+    lira listing loading local lock log login lookup loss mdav members memory merkle messages metrics migrations
+    mini mlflow models monitor network node nodes noise notes nvrtc objectives oidc open opendsr opened output
+    overview pack pages parameters participation partition partitioners passphrase pdf perturb pkcs8 placement
+    plan plot pool
     postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
-    records removal rendering replies report reproducibility resnet responses restored results retention
+    records removal rendering replies report reporting reproducibility resnet responses restored results retention
     retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
-    server services settings sgd show signals simulated sqlite stack stacked state statement states static
+    server services settings sgd show signals simulated sources sqlite stack stacked state statement states static
     status step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
     toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verification verifier verify versions views watching webhooks without word wording work worker workload
+    verification verifier verify versions views watch watching webhooks without word wording work worker workload
     written
     answers cosigning heads serving
 """

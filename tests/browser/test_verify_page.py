@@ -110,10 +110,10 @@ def without_model(found: Iterator[tuple[Case, Any]]) -> list[tuple[Case, Any]]:
 
 
 def test_every_vector_agrees_with_python(sheet: Callable[..., Sheet]) -> None:
-    asked = without_model(vectors())
-    assert len(asked) > 400
-    reports = sheet().verify([case for case, _ in asked])
-    for (case, _), report in zip(asked, reports, strict=True):
+    cases = without_model(vectors())
+    assert len(cases) > 400
+    reports = sheet().verify([case for case, _ in cases])
+    for (case, _), report in zip(cases, reports, strict=True):
         assert answered(report) == case.expected(), case.about
 
 

@@ -44,6 +44,7 @@ def first(
     word: bytes | None = None,
     witnesses: bytes | None = None,
     quorum: int | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
@@ -62,6 +63,7 @@ def first(
             what_if,
             client,
             word,
+            serving=serving,
             witnesses=named,
             quorum=quorum,
         )

@@ -47,7 +47,7 @@ def test_the_latest_cosignature_of_each_is_found() -> None:
 def test_no_changed_cosignature_counts() -> None:
     world = witnessed()
     made, [line] = world.proof(LEAVER), cosigned(world, FIRST)
-    assert examine(made.asked(proof=with_lines(made, [line]).proof, witnesses=ALL[:1])).valid
+    assert examine(made.inputs(proof=with_lines(made, [line]).proof, witnesses=ALL[:1])).valid
 
     def counts(data: bytes) -> bool:
         try:
@@ -55,7 +55,7 @@ def test_no_changed_cosignature_counts() -> None:
         except UnicodeDecodeError:
             return False
         proof = with_lines(made, [text]).proof
-        return text != line and examine(made.asked(proof=proof, witnesses=ALL[:1])).valid
+        return text != line and examine(made.inputs(proof=proof, witnesses=ALL[:1])).valid
 
     tried, passed = survivors(byte_mutations(line.encode()), counts)
     assert tried > 500

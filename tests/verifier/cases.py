@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from disavow.cli.limitations import not_claimed
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
+from disavow.proof.limitations import not_claimed
 from disavow.proof.verify import CHECKS, Report, VerificationInputs, examine
 from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_mutations, second_opinion
-from tests.proof.made_proofs import Made
+from tests.proof.made_proofs import SERVER, Made, signed_serving
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
@@ -41,6 +41,7 @@ class Case:
     receipts: list[bytes] = field(default_factory=list)
     checkpoint: bytes | None = None
     word: bytes | None = None
+    serving: bytes | None = None
     model: str | None = None
     client: str | None = None
     what_if: bool = False
@@ -57,6 +58,7 @@ class Case:
                 "checkpoint": _text(self.checkpoint),
                 "word": _text(self.word),
                 "witnesses": _text(self.witnesses),
+                "serving": _text(self.serving),
                 "receipts": [_text(each) for each in self.receipts],
             },
             "options": {
@@ -85,6 +87,7 @@ class Case:
                 self.what_if,
                 self.client,
                 self.word,
+                self.serving,
                 witnesses=witnesses,
                 quorum=self.quorum,
             )
@@ -137,6 +140,7 @@ def vectors() -> Iterator[tuple[Case, Any]]:
                 receipts=[(VECTORS / path).read_bytes() for path in vector["receipts"]],
                 checkpoint=_read(vector["checkpoint"]),
                 word=_read(vector["word"]),
+                serving=_read(vector["serving"]),
                 model=vector["model"],
                 client=vector["client"],
                 what_if=vector["what_if"],
@@ -155,9 +159,9 @@ def mutated(count: int) -> Iterator[Case]:
     """So many changed files, always the same ones; half are proofs whose forger makes all else fit as well."""
     source = random.Random(count)
     yield from islice(_forged(source), count - count // 2)
-    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _cosignatures)
+    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _servings, _cosignatures)
     sources = [each(source) for each in single]
-    for chosen in source.choices(sources, weights=[38, 14, 14, 9, 7, 6, 6, 6], k=count // 2):
+    for chosen in source.choices(sources, weights=[32, 14, 14, 9, 7, 6, 6, 6, 6], k=count // 2):
         yield next(chosen)
 
 
@@ -174,19 +178,20 @@ def _sample(found: Iterator[tuple[str, Any]], source: random.Random) -> list[tup
 
 
 def _case(name: str, made: Made, done: str, **changed: Any) -> Case:
-    asked = made.asked(**changed)
+    inputs = made.inputs(**changed)
     keys = _key_file(made)
     return Case(
         f"{name}: {done}",
-        asked.proof,
+        inputs.proof,
         keys,
-        asked.opening,
-        list(asked.receipts),
-        asked.checkpoint,
-        asked.word,
-        asked.model,
-        asked.client,
-        asked.what_if,
+        inputs.opening,
+        list(inputs.receipts),
+        inputs.checkpoint,
+        inputs.word,
+        inputs.serving,
+        inputs.model,
+        inputs.client,
+        inputs.what_if,
     )
 
 
@@ -262,6 +267,22 @@ def _words(source: random.Random) -> Iterator[Case]:
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=data)
         for done, value in _sample(mutations(json.loads(case.word)), source):
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=canonical.encode(value))
+
+
+def _servings(source: random.Random) -> Iterator[Case]:
+    given = [case for case, _ in vectors() if case.serving is not None]
+    while True:
+        case = source.choice(given)
+        assert case.serving is not None
+        for done, data in _sample(byte_mutations(case.serving), source):
+            yield replace(case, about=f"serving {done}", serving=data)
+        envelope = json.loads(case.serving)
+        try:
+            said = json.loads(base64.b64decode(envelope["payload"]))
+        except (KeyError, ValueError):
+            continue
+        for done, value in _sample(mutations(said), source):
+            yield replace(case, about=f"serving {done}", serving=signed_serving(value, SERVER))
 
 
 def _cosignatures(source: random.Random) -> Iterator[Case]:

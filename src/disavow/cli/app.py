@@ -19,7 +19,7 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
-from disavow.cli import witness_commands
+from disavow.cli import monitor_commands, witness_commands
 
 # isort: split
 from disavow.cli import node_commands
@@ -35,6 +35,7 @@ __all__ = [
     "app",
     "app_for",
     "keyring_commands",
+    "monitor_commands",
     "node_commands",
     "proof_commands",
     "request_commands",

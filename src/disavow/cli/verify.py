@@ -10,12 +10,12 @@ from typing import Any
 import typer
 
 from disavow.cli.files import digest_of, read_bytes, receipts_in
-from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, Unreadable, VerificationError
 from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
+from disavow.proof.limitations import not_claimed
 from disavow.proof.notes import KeyIndex
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import TYPE as RECEIPT
@@ -38,6 +38,7 @@ _UNCHECKED = {
     "model": "not checked: no model was given. The subject is the model of the last standing round",
     "word": "none was given",
     "witnesses": "none were named: nothing shows that others were told the same history",
+    "serving": "none was given: nothing says which model the server serves",
 }
 
 
@@ -53,6 +54,7 @@ def verify(
     word: Path | None,
     witnesses: Sequence[str],
     quorum: int | None,
+    serving: Path | None,
     what_if: bool,
     as_json: bool,
 ) -> None:
@@ -76,6 +78,7 @@ def verify(
             what_if=what_if,
             client=client,
             word=read_bytes(word) if word else None,
+            serving=read_bytes(serving) if serving else None,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),
             witnesses=trusted_witnesses,
             quorum=quorum,
@@ -140,7 +143,8 @@ def _print_checks(report: Report) -> None:
     )
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
-    print_not_claimed(console, report)
+    for sentence in not_claimed(report):
+        console.print(sentence)
 
 
 def _whom(opening: Opening) -> str:

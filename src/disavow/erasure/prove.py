@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
 from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
+from disavow.erasure.reporting import OnOpening
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient, Unreadable
 from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
@@ -87,10 +88,6 @@ class OpenedProof(Proof):
     """The same, with the opening that goes with it."""
 
     opening: Opening
-
-
-OnOpening = Callable[[int, Path], None]
-"""Told where the opening of a request was written."""
 
 
 def prove_leavers(

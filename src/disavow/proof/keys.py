@@ -410,6 +410,16 @@ def _public(data: bytes, where: str) -> PublicKey:
     return PublicKey.parse(data.strip(_SPACE).decode("utf-8", "replace"), where)
 
 
+def public_file(folder: Path) -> Path | None:
+    """Find the public keys in a folder, as `disavow verify --key` takes them: the list, or else the one key.
+
+    Args:
+        folder: Where the key's files are.
+
+    """
+    return next((path for path in (folder / LIST, folder / PUBLIC) if path.is_file()), None)
+
+
 def read_list(path: Path) -> list[TrustedKey]:
     """Read all keys of a list, with their dates."""
     return _keys(_read(path), str(path))

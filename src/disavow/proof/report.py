@@ -1,4 +1,4 @@
-"""What is asked of a verification, and what it answers."""
+"""The inputs of a verification, and its report."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class VerificationInputs:
         what_if: Whether a what-if is asked for, and not an erasure.
         client: Whom the opening must be about, compared by bytes.
         word: A client's signed word that it removed the records.
+        serving: The server's statement of the model that it serves.
         now: The present time, as leaves have it; with None, leaves in the future are not warned of.
         witnesses: The witnesses who must have cosigned the head.
         quorum: How many of them must have; None: all.
@@ -43,6 +44,7 @@ class VerificationInputs:
     what_if: bool = False
     client: str | None = None
     word: bytes | None = None
+    serving: bytes | None = None
     now: str | None = None
     witnesses: Sequence[WitnessKey] = ()
     quorum: int | None = None

@@ -16,7 +16,7 @@ from disavow.domain import Deadline, ErasureRequest, RequestState
 from disavow.errors import BadRequest, MissingExtra, how_to_install
 from disavow.federation import Federation
 from disavow.proof.merkle import consistency_of, path_to
-from disavow.results import Prospect
+from disavow.results import Prospect, PurgeOutlook
 from disavow.server import access
 from disavow.server.access import Identity
 from disavow.server.open_runs import OpenRuns, request_id
@@ -331,12 +331,12 @@ def releases(name: str, federation: Federation) -> View:
     return {"run": name, "releases": [each.to_json() for each in federation.releases()]}
 
 
-def purge(name: str, federation: Federation, state: State) -> View:
+def purge(name: str, federation: Federation, state: State, outlook: PurgeOutlook | None = None) -> View:
     """Show what a purge would do now, by when one is due, and whether somebody has asked for one.
 
-    `digest` is what whoever asks for one names.
+    `digest` is what whoever asks for one names. `outlook` is what is foreseen, where somebody knows it already.
     """
-    outlook = federation.purge_outlook()
+    outlook = outlook or federation.purge_outlook()
     row = state.row("SELECT asked_at FROM purges WHERE run = ?", (name,))
     return finite(
         {

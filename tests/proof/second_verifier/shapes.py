@@ -260,6 +260,23 @@ OPENING = fields(
     },
     may_be_missing=["records"],
 )
+SIGNED_SERVING = fields(
+    {
+        "payload": is_base64,
+        "payloadType": one_of("application/vnd.disavow.serving+json"),
+        "signatures": list_of(fields({"keyid": digest, "sig": is_base64}), 1),
+    }
+)
+SERVING = fields(
+    {
+        "type": one_of("disavow/serving/v1"),
+        "model": digest,
+        "at": time,
+        "checkpoint": text,
+        "since": whole,
+        "leaves": list_of(shown_leaf),
+    }
+)
 SIGNED_WORD = fields(
     {"type": one_of("disavow/word/v1"), "payload": is_base64, "publicKey": is_base64, "signature": is_base64}
 )

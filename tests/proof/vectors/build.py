@@ -11,7 +11,7 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, TrustedKey, VerificationInputs, examine
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER
-from tests.proof.vectors import hostile, records, short, valid, witnesses
+from tests.proof.vectors import hostile, records, serving, short, valid, witnesses
 from tests.proof.vectors.vector import Vector
 
 FOLDER = Path(__file__).parent
@@ -40,6 +40,8 @@ def vectors() -> Iterator[Vector]:
     yield from hostile.vectors()
     yield from records.refused()
     yield from witnesses.vectors()
+    yield from serving.vectors()
+    yield from serving.refused()
 
 
 def build() -> dict[str, bytes]:
@@ -60,6 +62,7 @@ def build() -> dict[str, bytes]:
                     for number, data in enumerate(vector.receipts, start=1)
                 ],
                 "checkpoint": _kept(files, f"checkpoints/{vector.name}.txt", vector.checkpoint),
+                "serving": _kept(files, f"serving/{vector.name}.json", vector.serving),
                 "word": _kept(files, f"words/{vector.name}.json", vector.word),
                 "witnesses": _kept(files, f"witnesses/{vector.name}.txt", _witnesses(vector)),
                 "quorum": vector.quorum,
@@ -91,6 +94,7 @@ def _expected(vector: Vector) -> object:
             vector.what_if,
             vector.client,
             vector.word,
+            vector.serving,
             witnesses=vector.witnesses,
             quorum=vector.quorum,
         )

@@ -35,6 +35,7 @@ class Vector:
     quorum: int | None = None
     witness_file: bytes | None = None
     """The file with the witnesses' keys, where it is another than that of `witnesses`."""
+    serving: bytes | None = None
 
 
 def genuine(
@@ -48,6 +49,7 @@ def genuine(
     trusted: Sequence[TrustedKey] = TRUSTED,
     named: bool = True,
     client: str | None = None,
+    serving: bytes | None = None,
 ) -> Vector:
     """A proof that holds, with its opening."""
     return Vector(
@@ -64,4 +66,5 @@ def genuine(
         trusted,
         client,
         word=None if made.word is None else made.word.encode(),
+        serving=serving,
     )

@@ -14,7 +14,10 @@ const WITNESSES = new RegExp(`^\\s*(?:${WITNESS}\\s+)*${WITNESS}\\s*$`);
 export async function roleOf(file) {
   if (file.size > READ || /\.safetensors$/i.test(file.name)) return "model";
   const text = new TextDecoder("latin1").decode(await file.arrayBuffer());
-  if (text.startsWith('{"payload":')) return text.includes(TYPES[2][1]) ? "word" : "proof";
+  if (text.startsWith('{"payload":')) {
+    if (text.includes('"payloadType":"application/vnd.disavow.serving+json"')) return "serving";
+    return text.includes(TYPES[2][1]) ? "word" : "proof";
+  }
   for (const [role, type] of TYPES) if (text.startsWith("{") && text.includes(type)) return role;
   if (/^\s*\{[^]*"disavow\/keys\/v[0-9]/.test(text)) return "keys";
   if (text.startsWith("disavow/run/")) return "checkpoint";

@@ -16,21 +16,22 @@ const UNCHECKED = {
   model: "no model was given; the subject is the model of the last standing round",
   word: "none was given",
   witnesses: "none were named: nothing shows that others were told the same history",
+  serving: "none was given: nothing says which model the server serves",
 };
 const OUTCOMES = { 0: "valid", 1: "invalid", 2: "unreadable", 3: "names nobody", 13: "another model" };
 
 /**
  * Verify a proof, or a receipt in its place.
  *
- * `given` has bytes: `proof`, `keys`, and where they were given `opening`, `checkpoint`, `word`, `witnesses`, `receipts` (a
- * list); `quorum`, how many of the witnesses must have cosigned, null for all; `model`, the SHA-256 of a model file in
+ * `given` has bytes: `proof`, `keys`, and where they were given `opening`, `checkpoint`, `word`, `witnesses`, `serving`, `receipts`
+ * (a list); `quorum`, how many of the witnesses must have cosigned, null for all; `model`, the SHA-256 of a model file in
  * hexadecimal; `client`, whom it must be about; `whatIf`, whether a what-if is asked for;
  * `now`, the present time as leaves have it. The report can be cloned and has only text, numbers and lists.
  */
 export async function verify(given) {
   const inputs = {
-    opening: null, checkpoint: null, word: null, witnesses: null, quorum: null, model: null, client: null, now: null,
-    receipts: [], whatIf: false, ...given,
+    opening: null, checkpoint: null, word: null, witnesses: null, quorum: null, serving: null, model: null, client: null,
+    now: null, receipts: [], whatIf: false, ...given,
   };
   const report = { checks: [], warnings: [], notClaimed: [], meaning: [], names: null, asOf: null, facts: [], receipt: false };
   let keys;

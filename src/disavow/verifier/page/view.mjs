@@ -4,10 +4,10 @@ import { hasEd25519 } from "./ed25519.mjs";
 import { roleOf } from "./recognise.mjs";
 import { count, quoted } from "./wording.mjs";
 
-const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "witnesses", "model"];
+const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "witnesses", "serving", "model"];
 const NAMES = {
   proof: "proof", keys: "key", opening: "opening", checkpoint: "checkpoint", receipts: "receipts", word: "word",
-  witnesses: "keys of witnesses", model: "model",
+  witnesses: "keys of witnesses", serving: "serving statement", model: "model",
 };
 const MARKS = { passed: "✓", failed: "✗", "not checked": "–", "not reached": "·" };
 const STATES = { passed: "Passed", failed: "Failed", "not checked": "Not checked", "not reached": "Not reached" };
@@ -21,7 +21,7 @@ const VERDICTS = {
     "Valid, but it names nobody",
     () => "The proof holds. To see whom it is about, add the opening, the file that the client was given.",
   ],
-  "another model": ["mixed", "≠", "Valid, but of another model", (report) => `The proof holds, but not of the model file: ${report.reason}.`],
+  "another model": ["mixed", "≠", "Valid, but of another model", (report) => `The proof holds, but not of the model in question: ${report.reason}.`],
   invalid: ["bad", "✗", "Not valid", (report) => `Do not rely on it. ${failedIn(report)}${report.reason}.`],
   unreadable: ["bad", "✗", "Cannot be read", (report) => `A file is damaged, or not what it should be. ${failedIn(report)}${report.reason}.`],
 };
@@ -46,6 +46,7 @@ const QUESTIONS = {
   model: "Is it about the model that you have?",
   word: "Did the client sign that it deleted the records?",
   witnesses: "Did others, whom you trust, see the same log?",
+  serving: "Is it about the model that the server says it serves?",
 };
 
 const failedIn = ({ failed, keys, receipt }) =>
