@@ -88,6 +88,7 @@ CHECKS: Mapping[str, str] = {
     "receipts": "The receipts that a client kept agree with the log.",
     "model": "A model that somebody holds is the one that is served.",
     "word": "The client's word that it deleted the records is signed by it.",
+    "serving": "The model that a server says it serves is the proved one, or a later one that the proof covers.",
 }
 """What each check of a proof looks at."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from disavow import wording
 from disavow.domain import Decision, EventKind, RequestState
 from disavow.federation import Federation
 from disavow.ledger import Ledger
@@ -21,7 +22,7 @@ from disavow.server import tokens, views
 from disavow.server.access import RULES, SEE_CLIENTS, STAFF, Role
 from disavow.server.authentication import COOKIE
 from disavow.server.forecasting import Forecasting
-from disavow.server.pages import charts, wording
+from disavow.server.pages import charts
 from tests.server.service import RUN, Service
 
 _PATHS = {rule.path for rule in RULES if rule.method == "GET"}
