@@ -32,6 +32,7 @@ ORDINARY = """
     toml tracing tracker tracking train trained trainer training transaction user validation vectors
     verification verifier verify versions views watch watching webhooks without word wording work worker workload
     written
+    answers cosigning heads serving
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

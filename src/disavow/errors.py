@@ -397,6 +397,31 @@ class Unreadable(VerificationError):
     exit_code = 2
 
 
+class WitnessError(DisavowError):
+    """A witness that did not cosign a head of a log. The head and the run stay as they are."""
+
+    code = "DSV-510"
+
+
+class WitnessUnavailable(WitnessError):
+    """A witness that cannot be reached, or does not answer in time or as witnesses do. It is asked again later."""
+
+    code = "DSV-511"
+
+
+class WitnessRefused(WitnessError):
+    """A witness that does not cosign a head: it does not know the log, or has seen another history of it."""
+
+    code = "DSV-512"
+
+
+class WitnessInUse(WitnessError):
+    """Another process holds the state of this witness: two together could cosign two histories."""
+
+    code = "DSV-513"
+    exit_code = 4
+
+
 class SplitView(VerificationError):
     """Two heads, signed by the same server, that cannot be beginnings of one log: it tells two histories."""
 

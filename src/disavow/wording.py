@@ -88,7 +88,8 @@ CHECKS: Mapping[str, str] = {
     "receipts": "The receipts that a client kept agree with the log.",
     "model": "A model that somebody holds is the one that is served.",
     "word": "The client's word that it deleted the records is signed by it.",
-    "serving": "The model that a server says it serves is the proved one, or a later one that the proof covers.",
+    "witnesses": "Witnesses who are trusted have seen the same log.",
+    "serving": "The model that the server says it serves is one that the proof is about.",
 }
 """What each check of a proof looks at."""
 

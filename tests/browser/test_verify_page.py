@@ -133,6 +133,19 @@ def test_mutations_agree_with_python(sheet: Callable[..., Sheet], count: int) ->
         assert refused >= {None, *range(1, 15)}
 
 
+def test_witnesses_are_recognised_and_so_many_must_have_cosigned(sheet: Callable[..., Sheet]) -> None:
+    opened = sheet()
+    page = opened.page
+    dropped = ("proofs/witness-missing.json", "keys/server.pub", "openings/witness-all.json")
+    page.set_input_files("#files", [VECTORS / name for name in (*dropped, "witnesses/witness-all.txt")])
+    assert opened.heading() == "Not valid"
+    assert "third.example.net" in page.locator("#explanation").inner_text()
+    page.get_by_label("How many witnesses").fill("2")
+    page.get_by_label("How many witnesses").press("Enter")
+    page.locator("#heading", has_text=re.compile("^Valid$")).wait_for()
+    assert "2 of 3 have cosigned" in page.locator("#checks tr").last.inner_text()
+
+
 def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     opened = sheet()
     page = opened.page

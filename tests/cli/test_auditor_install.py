@@ -188,6 +188,16 @@ def test_a_key_is_made_there(auditor: Auditor, tmp_path: Path) -> None:
     assert (tmp_path / "keys" / "signing.pem").exists()
 
 
+def test_a_witness_can_be_run_there(auditor: Auditor, tmp_path: Path) -> None:
+    made = auditor.disavow(
+        "witness", "--key", str(tmp_path / "w.pem"), "--new-key", "--name", "w.example.net", "--no-passphrase"
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    log = f"disavow/run/*={tmp_path / 'w.pem.pub'}"  # the key of a witness is no key of a log
+    state = ("--state", str(tmp_path / "seen"), "--log", log)
+    assert auditor.disavow("witness", "--key", str(tmp_path / "w.pem"), *state).returncode == 2
+
+
 def test_help_and_version_are_told_there(auditor: Auditor) -> None:
     for arguments in (("--help",), ("--version",), ("verify", "--help"), ("train", "--help")):
         result = auditor.disavow(*arguments)
@@ -229,7 +239,7 @@ def test_verifying_imports_nothing_but_the_standard_library_and_the_base_require
     proof = sorted(path.stem for path in (SOURCE / "disavow" / "proof").glob("*.py") if path.stem != "__init__")
     statements = "; ".join(f"import disavow.proof.{name}" for name in proof)
     imported = auditor.words_printed(
-        f"import sys, json; {statements}; import disavow.cli.verify, disavow.cli.show_proof\n"
+        f"import sys, json; {statements}; import disavow.cli.verify, disavow.cli.show_proof, disavow.cli.witness\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     assert set(imported) - allowed - OF_CRYPTOGRAPHY == set()

@@ -27,6 +27,8 @@ def test_vector(vector: Object) -> None:
         "what_if": vector["what_if"],
         "client": vector["client"],
         "word": read(vector["word"]),
+        "witnesses": read(vector["witnesses"]),
+        "quorum": vector["quorum"],
         "serving": read(vector["serving"]),
     }
     code, check = second.verify(**arguments)

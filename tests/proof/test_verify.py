@@ -18,6 +18,7 @@ from tests.proof.made_proofs import NEXT, SERVER, STRANGER, Made, moment
 from tests.proof.vectors.hostile.clusters import all_gone
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, THIRD, cosigned, with_lines, witnessed
 from tests.proof.world import World
 from tests.refusals import refuses
 
@@ -39,6 +40,7 @@ NAMES = (
     "receipts",
     "model",
     "word",
+    "witnesses",
     "serving",
 )
 
@@ -83,8 +85,9 @@ FAILING: dict[str, Callable[[], VerificationInputs]] = {
     "opening": lambda: proof_of_leaver().inputs(opening=somebody_elses_opening()),
     "receipts": lambda: proof_of_leaver().inputs(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
     "model": wrong_subject,
-    "serving": lambda: deniable().proof(LEAVER).inputs(serving=deniable().serving(model="0" * 64)),
     "word": lambda: few_records().proof(LEAVER).inputs(word=few_records().word(LEAVER).encode()),
+    "witnesses": lambda: witnessed().proof(LEAVER).inputs(witnesses=ALL),
+    "serving": lambda: deniable().proof(LEAVER).inputs(serving=deniable().serving(model="0" * 64)),
 }
 
 
@@ -113,10 +116,12 @@ def test_verify_raises_with_number_and_name(name: str) -> None:
 
 def test_a_good_proof_passes_every_check() -> None:
     world = few_records()
-    inputs = world.proof(LEAVER, world.word(LEAVER)).inputs(
+    made = with_lines(world.proof(LEAVER, world.word(LEAVER)), cosigned(world, FIRST, SECOND, THIRD))
+    inputs = made.inputs(
         receipts=[world.receipt(LEAVER, 1)],
         checkpoint=world.checkpoint(2),
         model=world.model,
+        witnesses=ALL,
         serving=world.serving(),
     )
     report = verify(inputs)
@@ -131,7 +136,7 @@ def test_a_good_proof_passes_every_check() -> None:
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
     report = verify(proof_of_leaver().inputs(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts", "model", "word", "serving"}
+    assert unchecked == {"history", "opening", "receipts", "model", "word", "witnesses", "serving"}
     assert not report.named
 
 

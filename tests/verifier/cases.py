@@ -17,11 +17,13 @@ from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
 from disavow.proof.limitations import not_claimed
 from disavow.proof.verify import CHECKS, Report, VerificationInputs, examine
+from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_mutations, second_opinion
 from tests.proof.made_proofs import SERVER, Made, signed_serving
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, cosigned, with_lines, witnessed
 
 VECTORS = Path(second_opinion.VECTORS)
 
@@ -43,6 +45,8 @@ class Case:
     model: str | None = None
     client: str | None = None
     what_if: bool = False
+    witnesses: bytes | None = None
+    quorum: int | None = None
 
     def message(self) -> Object:
         """The same as JSON, with files in base64."""
@@ -53,16 +57,23 @@ class Case:
                 "opening": _text(self.opening),
                 "checkpoint": _text(self.checkpoint),
                 "word": _text(self.word),
+                "witnesses": _text(self.witnesses),
                 "serving": _text(self.serving),
                 "receipts": [_text(each) for each in self.receipts],
             },
-            "options": {"model": self.model, "client": self.client, "whatIf": self.what_if},
+            "options": {
+                "model": self.model,
+                "client": self.client,
+                "whatIf": self.what_if,
+                "quorum": self.quorum,
+            },
         }
 
     def expected(self) -> Object:
         """What Python says, in the words of the page."""
         try:
             trusted = keys_in(self.keys, "the key file")
+            witnesses = () if self.witnesses is None else witnesses_in(self.witnesses)
         except Unreadable:
             return {"exitCode": 2, "states": [], "names": None, "notClaimed": [], "warnings": []}
         report = examine(
@@ -77,6 +88,8 @@ class Case:
                 self.client,
                 self.word,
                 self.serving,
+                witnesses=witnesses,
+                quorum=self.quorum,
             )
         )
         return {
@@ -131,6 +144,8 @@ def vectors() -> Iterator[tuple[Case, Any]]:
                 model=vector["model"],
                 client=vector["client"],
                 what_if=vector["what_if"],
+                witnesses=_read(vector["witnesses"]),
+                quorum=vector["quorum"],
             ),
             vector["expected"],
         )
@@ -144,9 +159,9 @@ def mutated(count: int) -> Iterator[Case]:
     """So many changed files, always the same ones; half are proofs whose forger makes all else fit as well."""
     source = random.Random(count)
     yield from islice(_forged(source), count - count // 2)
-    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _servings)
+    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _servings, _cosignatures)
     sources = [each(source) for each in single]
-    for chosen in source.choices(sources, weights=[36, 14, 14, 10, 8, 6, 6, 6], k=count // 2):
+    for chosen in source.choices(sources, weights=[32, 14, 14, 9, 7, 6, 6, 6, 6], k=count // 2):
         yield next(chosen)
 
 
@@ -268,3 +283,25 @@ def _servings(source: random.Random) -> Iterator[Case]:
             continue
         for done, value in _sample(mutations(said), source):
             yield replace(case, about=f"serving {done}", serving=signed_serving(value, SERVER))
+
+
+def _cosignatures(source: random.Random) -> Iterator[Case]:
+    world = witnessed()
+    made, lines = world.proof(LEAVER), cosigned(world, FIRST, SECOND)
+    file = "".join(f"{key}\n" for key in ALL).encode()
+    note = (world.checkpoint() + "".join(f"{line}\n" for line in lines)).encode()
+    while True:
+        quorum = source.choice([None, 1, 2, 3])
+        for done, value in _sample(mutations({"lines": lines}), source):
+            if isinstance(value, dict) and "lines" in value:
+                changed = replace(made, predicate={**made.predicate, "cosignatures": value["lines"]})
+                yield replace(
+                    _case("cosignatures", changed, done), witnesses=source.choice([file, None]), quorum=quorum
+                )
+        for done, data in _sample(byte_mutations(lines[0].encode()), source):
+            changed = with_lines(made, [data.decode("utf-8", "replace"), lines[1]])
+            yield replace(_case("cosignatures", changed, done), witnesses=file, quorum=quorum)
+        for done, data in _sample(byte_mutations(file), source):
+            yield replace(_case("witnesses", with_lines(made, lines), done), witnesses=data, quorum=quorum)
+        for done, data in _sample(byte_mutations(note), source):
+            yield replace(_case("kept", made, done, checkpoint=data), witnesses=file, quorum=quorum)

@@ -19,7 +19,7 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
-from disavow.cli import monitor_commands
+from disavow.cli import monitor_commands, witness_commands
 
 # isort: split
 from disavow.cli import node_commands
@@ -42,6 +42,7 @@ __all__ = [
     "run_commands",
     "server_commands",
     "study_commands",
+    "witness_commands",
 ]
 
 

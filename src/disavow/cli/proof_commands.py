@@ -208,6 +208,16 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The client's signed word that it removed the records."),
     ] = None,
+    witness: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="A witness who must have cosigned: its verifier key, or a file with such.",
+        ),
+    ] = None,
+    quorum: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many of the witnesses must have. [default: all]")
+    ] = None,
     serving: Annotated[
         Path | None,
         typer.Option(
@@ -226,6 +236,7 @@ def verify(
 
     **Example:** `disavow verify proof.json --key signing.pub --opening opening.json --client client-07`
 
+    **Example:** `disavow verify proof.json --key signing.pub --witness witnesses.txt --quorum 2`
     **Example:** `disavow verify proof.json --key signing.pub --serving model.safetensors.serving.json`
     """
     from disavow.cli import verify as command
@@ -239,6 +250,8 @@ def verify(
         model=model,
         checkpoint=checkpoint,
         word=word,
+        witnesses=witness or (),
+        quorum=quorum,
         serving=serving,
         what_if=what_if,
         as_json=json,

@@ -62,7 +62,7 @@ def answer_requests(
         judge_waiting(ledger, options, mechanism, reporting.on_verdict)
         answered += delete(ledger, options, mechanism, openings, on_opening)
     answered += delete(ledger, options, mechanism, openings, on_opening)
-    prove_purged(ledger, at=options.clock())
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -120,7 +120,7 @@ def answer_without_training(
     judge_waiting(ledger, options, mechanism, reporting.on_verdict, training=False, apart=apart, among=among)
     _finish_unless_trainable(ledger, options, mechanism, reporting.remark)
     answered = delete(ledger, options, mechanism, openings, reporting.on_opening)
-    prove_purged(ledger, at=options.clock())
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -367,6 +367,7 @@ def delete(
         if not snapshot.deleting():
             return ()
         leavers = snapshot.leavers_to_forget()
+    options.on_head(ledger, True)
     prove_leavers(ledger, list(leavers), openings, at=options.clock(), on_opening=on_opening)
     with ledger.transaction() as transaction:
         transaction.give_up_contributions(list(leavers))

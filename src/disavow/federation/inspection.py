@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from disavow import runs
+from disavow.cosigning import standing_of
 from disavow.domain import Release, Verdict, VerdictKind
 from disavow.errors import ConfigError, DisavowError, ModelNotReady, RunInUse
 from disavow.federation.proofs import Proofs
@@ -55,6 +56,7 @@ class Inspection(Requests, Purges, Proofs):
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
+        cosigned = standing_of(ledger, settings.witness)
         return Status(
             run=str(self.directory),
             run_id=ledger.run_id,
@@ -64,9 +66,9 @@ class Inspection(Requests, Purges, Proofs):
             settings=settings,
             clients=ledger.count_clients(),
             log=f"{leaves} leaves, "
-            + (
-                f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
-            ),
+            + (f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)")
+            + (f", {cosigned}" if cosigned else ""),
+            cosigned=cosigned,
             unsettled=self.unsettled(),
             stored_bytes=ledger.stored_bytes(),
             models=KeptModels(

@@ -15,6 +15,7 @@ from itertools import groupby
 from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
 from disavow.proof.commitment import close_records, commit, commit_client, commit_records
+from disavow.proof.cosignatures import Cosignature, cosigners
 from disavow.proof.envelope import Envelope
 from disavow.proof.history import AnyRound, History, replay
 from disavow.proof.leaves import (
@@ -40,7 +41,15 @@ from disavow.proof.leaves import (
 )
 from disavow.proof.merkle import HASH_BYTES, Changing, Growing, Prefixes, leaf_hash, root_by_cover
 from disavow.proof.noise import check_noise
-from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
+from disavow.proof.notes import (
+    Checkpoint,
+    KeyIndex,
+    PublicKey,
+    open_checkpoint,
+    open_with_any,
+    origin_of,
+    read_note,
+)
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.report import Report, VerificationInputs
@@ -71,6 +80,8 @@ from disavow.proof.summary import (
 from disavow.proof.validation import day_of, write_figure
 from disavow.proof.word import SignedWord
 
+_WITNESSES_SHOWN = 10
+
 
 class Verification:
     """The inputs, and what the checks so far have found sound; each is set by the check that is named."""
@@ -79,7 +90,7 @@ class Verification:
     signer: PublicKey  # signature
     statement: AnyStatement
     leaves: list[LogLeaf]  # log
-    head: Checkpoint
+    head: Checkpoint  # checkpoint
     promised: RunLeaf  # log
     prefixes: Prefixes  # log
     history: History  # rounds
@@ -708,6 +719,35 @@ def check_word(v: Verification) -> str | None:
     return f"given {given.word.at} by the holder of key {given.fingerprint[:16]}: compare it with the client's"
 
 
+def check_witnesses(v: Verification) -> str | None:
+    """Enough of the witnesses that are trusted have cosigned the head."""
+    witnesses = v.inputs.witnesses
+    if not witnesses:
+        return None
+    lines = v.predicate.cosignatures if isinstance(v.predicate, Predicate) else None
+    given = [*map(Cosignature.parse, lines or ()), *_kept_cosignatures(v)]
+    found, known = cosigners(v.head, given, witnesses), len({key.raw for key in witnesses})
+    needed = known if v.inputs.quorum is None else v.inputs.quorum
+    if len(found) < needed:
+        missing = [key for key in witnesses if key.raw not in {each.raw for each in found}]
+        names = ", ".join(dict.fromkeys(key.name for key in missing[:_WITNESSES_SHOWN]))
+        more = f" and {len(missing) - _WITNESSES_SHOWN} more" if len(missing) > _WITNESSES_SHOWN else ""
+        few = f"cosigned by {len(found)} of {known} witnesses, and {needed} are needed"
+        raise VerificationError(f"the head is {few}: not by {names}{more}" if names else f"the head is {few}")
+    first = min(found.values(), key=lambda each: each.time)
+    return f"{len(found)} of {known} have cosigned the head; {needed} are needed, the first {first.moment}"
+
+
+def _kept_cosignatures(v: Verification) -> list[Cosignature]:
+    """What stands below the older checkpoint, where that is of the very head of the proof."""
+    if v.inputs.checkpoint is None:
+        return []
+    kept = read_note(v.inputs.checkpoint.decode(), "the older checkpoint", cosigned=True)
+    if kept.head != v.head:
+        return []
+    return [Cosignature(line, data) for line, found in kept.signatures.items() for data in found]
+
+
 def check_serving(v: Verification) -> str | None:
     """The model that the server says it serves is the one proved, or a later one of which the proof holds too."""
     if v.inputs.serving is None:
@@ -837,6 +877,7 @@ CHECKS: tuple[Callable[[Verification], str | None], ...] = (
     check_receipts,
     check_model,
     check_word,
+    check_witnesses,
     check_serving,
 )
 """All checks in order; `disavow verify` prints the number of each and its name without `check_`."""

@@ -357,9 +357,20 @@ def checkpoint(name: str, federation: Federation) -> View:
         "run": name,
         "size": head.size,
         "root": head.root.hex(),
-        "checkpoint": ledger.signed_head(),
+        "checkpoint": None if (signed := ledger.cosigned_head()) is None else signed.cosigned,
         "key": None if key is None else {"id": key.id, "name": key.name},
     }
+
+
+def _witnesses(federation: Federation) -> list[View]:
+    """Show the witnesses of the settings, and which of them have cosigned the newest head."""
+    standing = federation.cosigned()
+    if standing is None:
+        return []
+    return [
+        *({"name": name, "cosigned": True} for name in standing.by),
+        *({"name": name, "cosigned": False} for name in standing.missing),
+    ]
 
 
 def log_page(name: str, federation: Federation, *, before: int | None, most: int) -> View:
@@ -368,7 +379,7 @@ def log_page(name: str, federation: Federation, *, before: int | None, most: int
     shown = leaves[:most]
     return {
         **checkpoint(name, federation),
-        "witnesses": [],
+        "witnesses": _witnesses(federation),
         "leaves": [
             {
                 "place": each.place,

@@ -29,6 +29,11 @@ _OPTIONAL = (
     ("receipts", "Receipts", "What the client kept of its rounds. Shows whether one is left out."),
     ("word", "Client’s word", "Where single records were erased: the client’s signed word that it deleted them."),
     (
+        "witnesses",
+        "Keys of witnesses",
+        "One a line. Shows whether others, whom you trust and the server does not run, saw the same log.",
+    ),
+    (
         "serving",
         "Serving statement",
         "What the server signed of the model that it serves. Shows whether the proof is about that one.",

@@ -222,8 +222,9 @@ PREDICATES: dict[int, Kind] = {
             "clusters": list_of(fields({**CLUSTER, "entry": optional(whole), "salt": optional(hashed)})),
             "records": fields({"count": positive, "closed": hashed, "word": hashed}, may_be_missing=["word"]),
             "purge": positive,
+            "cosignatures": list_of(text, 1_000),
         },
-        may_be_missing=["records", "purge"],
+        may_be_missing=["records", "purge", "cosignatures"],
     ),
 }
 

@@ -20,7 +20,15 @@ from tests.proof.second_verifier.bounds import (
     ratio_of,
     total_of,
 )
-from tests.proof.second_verifier.keys import Key, Trusted, not_revoked, parse_key, parse_keys
+from tests.proof.second_verifier.keys import (
+    Key,
+    Trusted,
+    Witness,
+    not_revoked,
+    parse_key,
+    parse_keys,
+    parse_witnesses,
+)
 from tests.proof.second_verifier.reading import (
     ERASURES,
     MIB,
@@ -69,6 +77,7 @@ from tests.proof.second_verifier.trees import (
     items_of_log,
     leaf_hash,
     opened_log,
+    parse_line,
     parse_note,
     records_commitment,
     request_commitment,
@@ -116,6 +125,8 @@ class Verification:
     final: str = ""
     client: str | None = None
     word: bytes | None = None
+    witnesses: Sequence[Witness] = ()
+    quorum: int | None = None
     serving: bytes | None = None
 
     @property
@@ -597,7 +608,7 @@ class Verification:
             raise AnotherModelError
 
     def stated(self) -> None:
-        """Check 18."""
+        """Check 19."""
         if self.serving is None:
             return
         envelope = parse_canonical(self.serving, 16 * MIB)
@@ -645,6 +656,27 @@ class Verification:
             require(said["at"][:10] <= undone, "a model that was undone is served")
         raise AnotherModelError
 
+    def witnessed(self) -> None:
+        """Check 18."""
+        if not self.witnesses:
+            return
+        lines = [parse_line(line) for line in self.predicate.get("cosignatures", [])]
+        if self.checkpoint is not None:
+            kept = parse_note(self.checkpoint.decode(), cosigned=True)
+            lines += kept.signatures if kept.text == self.head.text else []
+        cosigned = set()
+        for witness in self.witnesses:
+            for name, data in lines:
+                if (name, data[:4]) != (witness.name, witness.short):
+                    continue
+                seconds = int.from_bytes(data[4:12], "big")
+                message = b"cosignature/v1\ntime %d\n%s" % (seconds, self.head.text)
+                require(len(data) == 76 and 0 < seconds <= 253_402_300_799, "no cosignature")
+                require(witness.holds(data[12:], message), "a cosignature does not hold")
+                cosigned.add(witness.public)
+        all_of_them = len({witness.public for witness in self.witnesses})
+        require(len(cosigned) >= (self.quorum or all_of_them), "too few have cosigned")
+
     def _stated_later(self, said: Object, head: Note, signer: Key) -> None:
         later = Verification(b"", self.keys, None, (), None, None, self.what_if, None)
         later.version, later.predicate = self.version, self.predicate
@@ -684,6 +716,7 @@ class Verification:
             self.kept,
             self.served,
             self.vouched,
+            self.witnessed,
             self.stated,
         ]
 
@@ -717,15 +750,20 @@ def verify(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    witnesses: bytes | None = None,
+    quorum: int | None = None,
     serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
         trusted = parse_keys(keys)
+        named = () if witnesses is None else parse_witnesses(witnesses)
     except UnreadableError:
         return 2, None
     verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
     verification.word, verification.serving = word, serving
+    verification.witnesses, verification.quorum = named, quorum
+    another = None
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()
@@ -734,5 +772,7 @@ def verify(
         except UnreadableError:
             return 2, number
         except AnotherModelError:
-            return 13, number
+            another = number
+    if another is not None:
+        return 13, another
     return (0 if verification.client is not None else 3), None

@@ -9,7 +9,7 @@ import { fromBase64, hex, join, same, utf8 } from "./bytes.mjs";
 import { holdsEd25519, holdsUnderDer } from "./ed25519.mjs";
 import { AnotherModel, need, require } from "./failures.mjs";
 import { readCanonical, textOf } from "./json.mjs";
-import { readKey, readNote } from "./keys.mjs";
+import { cosignedAt, readKey, readNote, readSignatures } from "./keys.mjs";
 import { LARGEST_WHOLE, figureOf } from "./kinds.mjs";
 import { clusterHash, clusterSizes, hashInLog, latestTime, logSize, momentOf, openLog, replay } from "./log.mjs";
 import {
@@ -606,6 +606,33 @@ async function word(v) {
   return `given ${statement.at} by the holder of key ${hex(sha256(key)).slice(0, 16)}: compare it with the client's`;
 }
 
+async function witnesses(v) {
+  const { witnesses: listed, quorum, checkpoint: kept } = v.inputs;
+  if (listed === null) return null;
+  const named = [...new Map(listed.map((witness) => [witness.identity, witness])).values()];
+  const what = "a cosignature";
+  const given = [readSignatures(v.said.cosignatures ?? [], what)];
+  if (kept !== null) {
+    const note = readNote(textOf(kept, "the older checkpoint"), "the older checkpoint", { cosigned: true });
+    if (note.body === v.head.body) given.push(note.signatures);
+  }
+  const found = new Map();
+  for (const witness of named) {
+    for (const data of given.flatMap((signatures) => signatures.get(witness.line) ?? [])) {
+      const time = await cosignedAt(witness, v.head, data);
+      require(time !== null, () => `what is said to be the cosignature of ${witness.name} is not one of this head`);
+      found.set(witness.id, Math.max(time, found.get(witness.id) ?? 0));
+    }
+  }
+  const known = new Set(named.map((witness) => witness.id)).size;
+  const needed = quorum ?? known;
+  const missing = [...new Set(named.filter((each) => !found.has(each.id)).map((each) => each.name))].slice(0, 10).join(", ");
+  const few = `the head is cosigned by ${found.size} of ${known} witnesses, and ${needed} are needed`;
+  require(found.size >= needed, missing === "" ? few : `${few}: not by ${missing}`);
+  const first = new Date(Math.min(...found.values()) * 1000).toISOString().replace(".000Z", "+00:00");
+  return `${found.size} of ${known} have cosigned the head; ${needed} are needed, the first ${first}`;
+}
+
 async function serving(v) {
   const data = v.inputs.serving;
   if (data === null) return null;
@@ -713,5 +740,6 @@ export const CHECKS = [
   ["receipts", receipts],
   ["model", model],
   ["word", word],
+  ["witnesses", witnesses],
   ["serving", serving],
 ];

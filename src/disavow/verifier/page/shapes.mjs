@@ -11,6 +11,7 @@ import {
 
 const MOST_REQUESTS = 10_000;
 const MOST_SLOTS_OF_RECEIPT = 1_048_576;
+const MOST_COSIGNATURES = 1_000;
 const CLOSED_ROUND_BYTES = 64;
 
 export const JSON_PAYLOAD = "application/vnd.in-toto+json";
@@ -164,8 +165,9 @@ export const PREDICATES = {
       clusters: listOf(fields({ ...cluster, entry: orNull(whole), salt: orNull(hash) })),
       records: fields({ count: positive, closed: hash, word: hash }, ["word"]),
       purge: positive,
+      cosignatures: listOf(text, MOST_COSIGNATURES),
     },
-    ["records", "purge"],
+    ["records", "purge", "cosignatures"],
   ),
 };
 
