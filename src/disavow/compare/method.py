@@ -159,10 +159,32 @@ class Method(Strategy, ABC):
 
         """
 
+    def bytes_stored(self, rounds: int, participants: int, model_bytes: int) -> int:
+        """Count what a server keeps for it while it trains, beyond the newest model.
+
+        Args:
+            rounds: Rounds of a training.
+            participants: Who take part in a round, on average and rounded.
+            model_bytes: What a model takes, and an update.
+
+        """
+        models = rounds * model_bytes
+        return {"nothing": 0, "models": models, "updates": models + rounds * participants * model_bytes}[
+            self.stores
+        ]
+
 
 METHODS = Registry[Method](
     "method",
-    {},
+    {
+        "retrain-from-scratch": ("disavow.compare.methods.retrain:RetrainFromScratch", ""),
+        "retrain": ("disavow.compare.methods.retrain:Retrain", ""),
+        "ours": ("disavow.compare.methods.ours:Ours", ""),
+        "ours-purged": ("disavow.compare.methods.ours:OursPurged", ""),
+        "ours-s3": ("disavow.compare.methods.ours:OursThree", ""),
+        "ours-s3-purged": ("disavow.compare.methods.ours:OursThreePurged", ""),
+        "federaser": ("disavow.compare.methods.federaser:FedEraser", ""),
+    },
 )
 """All methods, in the order of tables."""
 
