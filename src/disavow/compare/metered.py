@@ -1,4 +1,4 @@
-"""The federation that a method is given: it counts what clients do, and holds back what the method did not declare."""
+"""The federation that a method is given: it counts what clients do, and holds back what was not declared."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ class _HeldBack(TrainedRound):
 
 @dataclass(frozen=True, eq=False)
 class _DeclaredTraining(Training):
-    """A training whose first model is known, whatever else was stored: a server has the model that it began with."""
+    """A training whose first model is known, whatever was stored: a server has the model that it began with."""
 
     first: Tensor | None = field(default=None)
 

@@ -21,7 +21,6 @@ from disavow.domain import Policy
 from disavow.engines.factory import device_of
 from disavow.engines.objectives import EVALUATION_BATCH
 from disavow.engines.state import put_model, vector_of
-from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.workload import Workload
 from disavow.ledger import Ledger
 from disavow.rounds.options import RoundOptions
@@ -119,9 +118,8 @@ class Problem:
         """
         gone = without_leaver and self.subject.erased
         made: Any = self.subject.workload_without() if gone else self.subject.workload()
-        if isinstance(made, TaskWorkload):
-            return cast("Workload", replace(made, seed=self.seed_of(seed)))
-        return replace(made, seed=self.seed_of(seed))
+        # of images, or of any task: trainers ask no more of it than both have
+        return cast("Workload", replace(made, seed=self.seed_of(seed)))
 
     def memory_run(
         self,

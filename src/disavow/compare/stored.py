@@ -1,4 +1,4 @@
-"""Trainings on disk: what clients sent is read from there when somebody looks at it, and lies in no memory before."""
+"""Trainings on disk: what clients sent is read when somebody looks at it, and takes no memory before."""
 
 from __future__ import annotations
 

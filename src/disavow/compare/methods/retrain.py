@@ -16,7 +16,7 @@ class RetrainFromScratch(Method):
     """Start over from the initial model: what all others are held against."""
 
     name = "retrain-from-scratch"
-    paper = "H. B. McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
+    paper = "the definition: train again without the leaver"
     stores = "nothing"
     exact = True
     claim = "the model is one that training without the leaver gives"
@@ -31,7 +31,7 @@ class Retrain(Method):
     """Go back to the model before the leaver's first round, and run all rounds from there without it."""
 
     name = "retrain"
-    paper = "the same, from the last model that the leaver had no part in"
+    paper = "the definition, from the last model that the leaver had no part in"
     stores = "models"
     exact = True
     claim = "the model is one that training without the leaver gives"
@@ -55,6 +55,7 @@ def retrained_from(federation: Federation, first: int) -> Forgotten:
     training = federation.training
     model = training.initial if first == 1 else training.rounds[first - 1].before
     last = len(training.rounds)
-    for number, model in enumerate(federation.run_rounds(model, first, last), first):  # noqa: B020 - the newest one
+    for number, newest in enumerate(federation.run_rounds(model, first, last), first):
+        model = newest
         federation.tell(number - first + 1, last - first + 1)
     return Forgotten(model)

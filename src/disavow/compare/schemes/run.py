@@ -1,4 +1,4 @@
-"""The run's own scheme: the run itself, its settings under other seeds, and with other numbers of representatives."""
+"""The run's own scheme: the run itself, its settings under other seeds, and with more representatives."""
 
 from __future__ import annotations
 
