@@ -13,6 +13,7 @@ from torch import Tensor
 
 from disavow.compare.training import TrainedRound
 from disavow.domain import Anchors, Layout, Policy, TakingPart, size_class
+from disavow.engines.batched_rounds import waves
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.rounds.aggregate import aggregate
@@ -134,7 +135,7 @@ def run_rounds(
     on_trained: OnTrained | None = None,
     on_rounds: OnRounds = ignore_rounds,
 ) -> None:
-    """Run rounds of several federations; the clients of all of them train in one call a round.
+    """Run rounds of several federations; the clients of several of them train in one call.
 
     Args:
         runs: The federations. Each is changed in place.
@@ -149,10 +150,11 @@ def run_rounds(
     """
     for _ in range(rounds):
         asks = [run.opened() for run in runs]
-        for run, ask, updates in zip(runs, asks, trainer.train(asks), strict=True):
-            if on_trained is not None:
-                on_trained(run, trained_round(ask, updates))
-            run.close(updates)
+        for wave in waves(asks):
+            for run, ask, updates in zip(runs[wave], asks[wave], trainer.train(asks[wave]), strict=True):
+                if on_trained is not None:
+                    on_trained(run, trained_round(ask, updates))
+                run.close(updates)
         on_rounds(len(runs))
 
 
