@@ -93,9 +93,7 @@ class Pieces:
             self.path(name, inputs, ".safetensors"), to_safetensors(tensors, metadata={"notes": json.dumps(notes)})
         )
 
-    def figures(
-        self, name: str, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def figures(self, name: str, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Read figures, or make them.
 
         Args:

@@ -254,7 +254,16 @@ class Comparison:
 
 
 LESS_IS_BETTER = frozenset(
-    {"best_attacker", "backdoor", "reconstruction", "client_epochs", "work", "bytes_sent", "bytes_stored", "seconds"}
+    {
+        "best_attacker",
+        "backdoor",
+        "reconstruction",
+        "client_epochs",
+        "work",
+        "bytes_sent",
+        "bytes_stored",
+        "seconds",
+    }
 )
 """Figures by which less is better, whatever retrained models have."""
 

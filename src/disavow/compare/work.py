@@ -31,10 +31,7 @@ def remove_work(run: Path) -> bool:
     if kind_of(work) != "a folder":
         return False
     with suppress(RunInUse):
-        lock = Lock(work)
-        try:
+        with Lock(work):
             shutil.rmtree(work)
-        finally:
-            lock.close()
         return True
     return False

@@ -118,7 +118,9 @@ def _inverted(
     best: tuple[float, Tensor] | None = None
     for restart in range(inversion.restarts):
         noise = training_stream(seed, f"compare, reconstruction from {restart}").normal(int(np.prod(shape)))
-        inputs = (noise.float().reshape(shape) * float(known[:1000].std()) + float(known[:1000].mean())).clamp(low, high)
+        inputs = (noise.float().reshape(shape) * float(known[:1000].std()) + float(known[:1000].mean())).clamp(
+            low, high
+        )
         inputs = inputs.to(problem.device).requires_grad_()
         optimizer = torch.optim.Adam([inputs], lr=inversion.rate * (high - low))
         cost = torch.tensor(0.0)
@@ -130,15 +132,18 @@ def _inverted(
             optimizer.step()
             with torch.no_grad():
                 inputs.clamp_(low, high)
-        if best is None or float(cost) < best[0]:
-            best = float(cost), inputs.detach().cpu()
+        reached = float(cost.detach())
+        if best is None or reached < best[0]:
+            best = reached, inputs.detach().cpu()
     if best is None:
         raise ValueError("an inversion takes at least one restart")
     return best[1]
 
 
 def _cosine(mine: tuple[Tensor, ...], wanted: list[Tensor]) -> Tensor:
-    product = sum(((a * b).sum() for a, b in zip(mine, wanted, strict=True)), torch.zeros((), device=mine[0].device))
+    product = sum(
+        ((a * b).sum() for a, b in zip(mine, wanted, strict=True)), torch.zeros((), device=mine[0].device)
+    )
     lengths = [torch.stack([(each**2).sum() for each in some]).sum().sqrt() for some in (mine, wanted)]
     return product / (lengths[0] * lengths[1]).clamp_min(1e-12)
 
@@ -154,8 +159,10 @@ def _likeness(problem: Problem, found: Tensor, label: Tensor, records: Indices) 
     """The largest correlation with one of the records of that label, or of all where none has it."""
     subject = problem.subject
     chosen = torch.from_numpy(np.ascontiguousarray(records))
-    alike = chosen[(subject.labels[chosen] == label).flatten(1).all(dim=1)] if subject.labels.dim() > 1 else (
-        chosen[subject.labels[chosen] == label]
+    alike = (
+        chosen[(subject.labels[chosen] == label).flatten(1).all(dim=1)]
+        if subject.labels.dim() > 1
+        else (chosen[subject.labels[chosen] == label])
     )
     others = subject.images[alike if len(alike) else chosen].flatten(1).double()
     mine = found.flatten(1).double()
