@@ -105,12 +105,10 @@ def prepare(directory: Path, client: str, *, records: Sequence[str] = (), task: 
     with Ledger.open(directory, keys=keys) as ledger:
         refuse_in_use(directory)
         if client not in ledger.clients():
-            raise UnknownClient(
-                f"{client!r} is not a client of this run, or has left it; compare with one still in"
-            )
+            raise UnknownClient(f"{client!r} is not a client of this run, or has left it; allowed: one still in")
         if ledger.last_round and not ledger.rounds_with(client):
             raise NeverTookPart(
-                f"{escaped(client)} took part in none of the {ledger.last_round} rounds: there is nothing to forget; "
+                f"{escaped(client)} took part in none of {ledger.last_round} rounds: there is nothing to forget; "
                 "compare with a client that did, or train on"
             )
     with loading(progress()) as on_progress:

@@ -135,7 +135,7 @@ def erase(
             )
         if compare_work.remove_work(directory):
             progress().print(
-                f"removed {compare_work.default_work(directory)}, which a comparison left: it held copies of the run"
+                f"removed {compare_work.default_work(directory)}, which a comparison left: it held copies"
             )
         _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:

@@ -220,9 +220,7 @@ def compare(
     ] = None,
     methods: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES", help="Methods to compare, with commas between them; all: whatever the run allows."
-        ),
+        typer.Option(metavar="NAMES", help="Methods, with commas between them; all: whatever the run allows."),
     ] = "all",
     seeds: Annotated[
         int | None, typer.Option(help="Trainings of each scheme; the first is the run itself. [default: 3]")
@@ -237,14 +235,12 @@ def compare(
         bool,
         typer.Option(
             "--recompute-updates",
-            help="Compute what clients sent, where the run did not keep it; a server could not, and the table says so.",
+            help="Compute what clients sent, where the run did not keep it; a server could not.",
         ),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Also write table.md, table.csv, compare.json, pareto.svg and pareto.png."
-        ),
+        typer.Option(metavar="DIR", help="Also write table.md, table.csv, compare.json and pareto.svg and .png."),
     ] = None,
     work: Annotated[
         Path | None,

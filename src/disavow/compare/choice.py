@@ -125,8 +125,8 @@ def allowed(
         reason = _obstacle(problem, method)
         if reason is None and method.stores == "updates" and not (kept or effort.recompute):
             reason = (
-                "needs every client's update of every round, which the run did not keep; --recompute-updates computes "
-                "them from the clients' data, which a server could not"
+                "needs every client's update of every round, which the run did not keep; --recompute-updates "
+                "computes them from the clients' data, which a server could not"
             )
             if named:
                 raise UpdatesNotKept(f"{method.name} {reason}")

@@ -1,9 +1,9 @@
 """A comparison of methods of federated unlearning, from one run to a table.
 
-    ① prepare the problem -> ② train each scheme with every seed, and its references -> ③ let each method forget, metered
-    -> ④ measure each model beside the references of its scheme -> ⑤ report
+    ① prepare the problem -> ② train each scheme with every seed, and its references
+    -> ③ let each method forget, metered -> ④ measure each model beside the references of its scheme -> ⑤ report
 
-Every arrow's result is a file (`pieces`), so that a comparison goes on where it was interrupted. The run is only read.
+Every arrow's result is a file (`pieces`): a comparison goes on where it was interrupted. The run is only read.
 """
 
 from __future__ import annotations
@@ -445,14 +445,14 @@ class Bench:
         }
 
     def _row(self, method: Method, found: Sequence[Mapping[str, Any]]) -> Row:
-        planted = [each.get("backdoor_before") for each in found]
+        planted = [each["backdoor_before"] for each in found if each.get("backdoor_before") is not None]
         return Row(
             method=method,
             scheme=scheme_of(method.scheme, self.problem),
             estimates=estimates_of([_figures(each) for each in found]),
             attackers=estimates_of([each["attackers"] for each in found]),
             remarks=tuple(str(each["remark"]) for each in found),
-            backdoor_before=None if None in planted else Estimate(tuple(float(each) for each in planted)),
+            backdoor_before=Estimate(tuple(map(float, planted))) if len(planted) == len(found) else None,
         )
 
     def _inputs(self, stick: Yardstick) -> dict[str, Any]:
@@ -530,7 +530,8 @@ def declared(method: Method) -> dict[str, Any]:
         method: The method.
 
     """
-    settings = {each.name: getattr(method, each.name) for each in fields(method)} if is_dataclass(method) else {}
+    names = [each.name for each in fields(method)] if is_dataclass(method) else []
+    settings = {name: getattr(method, name) for name in names}
     return {"class": f"{type(method).__module__}.{type(method).__qualname__}", **settings}
 
 

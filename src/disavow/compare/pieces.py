@@ -1,7 +1,7 @@
 """What a comparison has done so far, in files: each named by what it is and by the digest of what it was made from.
 
-A file is written whole or not at all. A comparison that was interrupted goes on with the pieces that are missing, and
-one with more seeds, references or methods takes those of a smaller one.
+A file is written whole or not at all. A comparison that was interrupted goes on with the pieces that are missing,
+and one with more seeds, references or methods takes those of a smaller one.
 """
 
 from __future__ import annotations

@@ -14,15 +14,18 @@ LEAST_WORK = 1e-3
 """Where methods are drawn that let no client train: a logarithm has no 0."""
 
 _MARKERS = {True: "s", False: "o"}
+_NEAR = 2.0
+"""Points whose work differs by less are named in one column."""
+
 _INK, _GREY = "#222222", "#777777"
 
 
 def pareto_figure(comparison: Comparison) -> Figure:
     """Draw every method that was attacked.
 
-    On the left is little work, at the bottom little that an attacker can tell. Squares are exact methods. The band is
-    what exact retrainings of the run's scheme have when each is held against the others: inside it a method cannot be
-    told from a retraining by these attackers. Bars are 95 % intervals over seeds.
+    On the left is little work, at the bottom little that an attacker can tell. Squares are exact methods. The band
+    is what exact retrainings of the run's scheme have when each is held against the others: inside it a method
+    cannot be told from a retraining by these attackers. Bars are 95 % intervals over seeds.
 
     Args:
         comparison: What was found.
@@ -56,10 +59,11 @@ def pareto_figure(comparison: Comparison) -> Figure:
         )
     for row in rows:
         _bar(axes, row)
-    _names(axes, rows)
+    top = 1.15 * max([axes.dataLim.ymax, 1e-3])
     axes.set_xscale("log")
-    axes.set_xlim(LEAST_WORK / 2, 4)
-    axes.set_ylim(bottom=0)
+    axes.set_xlim(LEAST_WORK / 2, 8 * max([1.0, *map(_work, rows)]))
+    axes.set_ylim(-0.02 * top, top)
+    _names(axes, rows, top)
     axes.set_xlabel("client-epochs, as a share of a retraining from scratch (no work at all is drawn at 0.001)")
     axes.set_ylabel("advantage of the best attacker,\ndistance from exact retrainings")
     axes.set_title(f"Forgetting {comparison.leaver}: work against what is left", loc="left", fontsize=11)
@@ -68,7 +72,7 @@ def pareto_figure(comparison: Comparison) -> Figure:
         axes.spines[side].set_visible(False)
     if drawn is not None:
         figure.colorbar(drawn, ax=axes, label=f"{shade} on test records", shrink=0.85)
-        axes.legend(loc="upper left", frameon=False, fontsize=8, labelcolor=_INK)
+        figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8, labelcolor=_INK)
     return figure
 
 
@@ -92,20 +96,39 @@ def _bar(axes: Axes, row: Row) -> None:
         axes.vlines(_work(row), max(0.0, interval.low), interval.high, color=_GREY, linewidth=1.0, zorder=2)
 
 
-def _names(axes: Axes, rows: list[Row]) -> None:
-    """Write names beside points; those that would lie on each other are listed in one place."""
-    placed: list[tuple[float, float]] = []
-    top = max((row.estimates["best_attacker"].mean for row in rows), default=1.0) or 1.0
-    for row in sorted(rows, key=lambda each: (_work(each), each.estimates["best_attacker"].mean)):
-        work, height = _work(row), row.estimates["best_attacker"].mean
-        near = sum(1 for at, up in placed if 0.4 < work / at < 2.5 and abs(up - height) < 0.045 * top)  # noqa: PLR2004
-        axes.annotate(
-            row.method.name,
-            (work, height),
-            xytext=(7, 4 + 9 * near),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=_INK,
-            zorder=4,
-        )
-        placed.append((work, height))
+def _names(axes: Axes, rows: list[Row], top: float) -> None:
+    """Write names beside points, moved apart where points lie close, with a line from each to its point."""
+    ahead = sorted(rows, key=lambda row: (_work(row), row.estimates["best_attacker"].mean))
+    groups: list[list[Row]] = []
+    for row in ahead:
+        if groups and _work(row) < _NEAR * _work(groups[-1][-1]):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    for group in groups:
+        group.sort(key=lambda row: row.estimates["best_attacker"].mean)
+        right = max(map(_work, group)) * 1.25
+        for row, height in zip(group, _apart([r.estimates["best_attacker"].mean for r in group], top), strict=True):
+            axes.annotate(
+                row.method.name,
+                (_work(row), row.estimates["best_attacker"].mean),
+                xytext=(right, height),
+                fontsize=7.5,
+                color=_INK,
+                va="center",
+                arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 4},
+                zorder=4,
+            )
+
+
+def _apart(heights: list[float], top: float) -> list[float]:
+    """Move sorted heights apart by the height of a line of text, as little as possible from the bottom up."""
+    least, found = 0.038 * top, list[float]()
+    for height in heights:
+        found.append(max(height, found[-1] + least) if found else max(height, least / 2))
+    over = found[-1] - 0.98 * top
+    if over > 0:  # the same from the top down
+        found[-1] -= over
+        for at in range(len(found) - 2, -1, -1):
+            found[at] = min(found[at], found[at + 1] - least)
+    return found

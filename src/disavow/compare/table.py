@@ -157,11 +157,11 @@ def notes_of(comparison: Comparison) -> Iterator[str]:
     yield f"Over {over}. {BEYOND}: beyond what another exact retraining would give (95 % prediction interval)."
     yield (
         "The best attacker's figure is how far its advantage (2·AUC - 1) on the model is from that on exact "
-        "retrainings, in either direction; agreement is with exact retrainings; reconstruction is 0 where nothing of "
-        "the leaver came back. Work is in units of a retraining from scratch."
+        "retrainings, in either direction; agreement is with exact retrainings; reconstruction is 0 where nothing "
+        "of the leaver came back. Work is in units of a retraining from scratch."
     )
     if comparison.recomputed:
-        yield "Updates that the run did not keep were recomputed from the clients' data: a server could not do that."
+        yield "Updates that the run did not keep were recomputed from the clients' data, which no server could do."
     for row in comparison.rows:
         remarks = sorted({remark for remark in row.remarks if remark})
         if remarks:

@@ -1,7 +1,7 @@
 """A backdoor that the leaver planted: do records with its trigger still get its label?
 
-Everything that leaves carries the trigger and the label that it stands for; nobody else's records do. Success is the
-share of test records of other labels that are taken for that label once they carry the trigger, too.
+Everything that leaves carries the trigger and the label that it stands for; nobody else's records do. Success is
+the share of test records of other labels that are taken for that label once they carry the trigger, too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The audit's attackers on one model a seed: can what leaves still be told from held-out records?
 
 An attacker scores records; its *advantage* is 2·AUC - 1, 0 for one that guesses. Retrained models are attacked the
-same way, and what counts is the difference from them: what leaves may be easier than held-out records for any model.
+same way, and what counts is the difference from them: what leaves may be easier than held-out records for any.
 
-One model is all there is of each seed, so only attackers that score records can be used. LiRA offline takes retrained
-models for those that never held a record. An attacker that wants models that did, or that scores whole federations, is
-left out, and the report says why.
+One model is all there is of each seed, so only attackers that score records can be used. LiRA offline takes
+retrained models for those that never held a record. An attacker that wants models that did, or that scores whole
+federations, is left out, and the report says why.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import mean
 import numpy as np
 from torch import Tensor
 
+from disavow.audit.attackers.lira import OnlineLira
 from disavow.audit.game import ATTACKERS, Attacker, Handed, Records, Shadows, Worlds
 from disavow.audit.roc import placements_of, unusable
 from disavow.audit.signals import confidences, losses, margin
@@ -85,6 +86,8 @@ def attackers_for(problem: Problem, references: Sequence[Records]) -> Attackers:
 def _obstacle(problem: Problem, attacker: Attacker) -> str | None:
     if attacker.unit == "world":
         return "it scores whole federations, and there is one model a seed"
+    if isinstance(attacker, OnlineLira):
+        return "it needs models that held each record, held-out ones too, and no such federation is trained"
     subject = problem.subject
     needs = [need for need in attacker.needs if need != "shadows"]  # retrained models take their place
     missing = [subject.lacking[need] for need in needs if need in subject.lacking]

@@ -1,9 +1,9 @@
 """The reconstruction attacker: whoever sees the model before and after an erasure inverts the difference.
 
 J. Geiping, H. Bauermeister, H. Dröge and M. Moeller, "Inverting Gradients - How easy is it to break privacy in
-federated learning?", NeurIPS 2020: find inputs whose gradient points the way a difference does, by its cosine, with a
-total-variation prior for images. Here the difference is that of two published models, and forgetting goes against the
-gradient of what is forgotten. The attacker is given the labels, which makes it stronger than a real one.
+federated learning?", NeurIPS 2020: find inputs whose gradient points the way a difference does, by its cosine, with
+a total-variation prior for images. Here the difference is that of two published models, and forgetting climbs the
+loss of what is forgotten. The attacker is given the labels, which makes it stronger than a real one.
 
 What it found is compared with the leaver's records and with held-out records of the same labels, each time with the
 most alike. The score is how much more alike the leaver's are: 0 where nothing of the leaver came back.
@@ -114,13 +114,12 @@ def _inverted(
     ]
     known = problem.subject.images
     low, high = float(known.min()), float(known.max())
+    middle, deviation = float(known[:1000].mean()), float(known[:1000].std())
     shape = (len(labels), *known.shape[1:])
     best: tuple[float, Tensor] | None = None
     for restart in range(inversion.restarts):
         noise = training_stream(seed, f"compare, reconstruction from {restart}").normal(int(np.prod(shape)))
-        inputs = (noise.float().reshape(shape) * float(known[:1000].std()) + float(known[:1000].mean())).clamp(
-            low, high
-        )
+        inputs = (noise.float().reshape(shape) * deviation + middle).clamp(low, high)
         inputs = inputs.to(problem.device).requires_grad_()
         optimizer = torch.optim.Adam([inputs], lr=inversion.rate * (high - low))
         cost = torch.tensor(0.0)
@@ -141,9 +140,7 @@ def _inverted(
 
 
 def _cosine(mine: tuple[Tensor, ...], wanted: list[Tensor]) -> Tensor:
-    product = sum(
-        ((a * b).sum() for a, b in zip(mine, wanted, strict=True)), torch.zeros((), device=mine[0].device)
-    )
+    product = torch.stack([(a * b).sum() for a, b in zip(mine, wanted, strict=True)]).sum()
     lengths = [torch.stack([(each**2).sum() for each in some]).sum().sqrt() for some in (mine, wanted)]
     return product / (lengths[0] * lengths[1]).clamp_min(1e-12)
 
