@@ -89,9 +89,9 @@ def test_the_model_before_is_what_the_leaver_is_in(planted: Comparison) -> None:
 
 def test_work_is_a_share_of_a_retraining_from_scratch(planted: Comparison) -> None:
     rows = {row.method.name: row.estimates for row in planted.rows}
-    assert rows["retrain-from-scratch"]["work"].values == (1.0,)
-    assert rows["retrain-from-scratch"]["client_epochs"].values == (12 * 4 * 10,)
-    assert rows["keep"]["work"].values == (0.0,)
+    assert rows["retrain-from-scratch"]["work"].mean == 1
+    assert rows["retrain-from-scratch"]["client_epochs"].mean == 12 * 4 * 10
+    assert rows["keep"]["work"].mean == 0
 
 
 def test_a_comparison_is_written_as_markdown_csv_json_and_a_figure(planted: Comparison) -> None:

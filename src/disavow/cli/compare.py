@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from disavow import runs
 from disavow.audit.subject import subject_of
 from disavow.cli.options import require, write_plot
 from disavow.cli.output import Bar, loading, print_json, progress, results
@@ -102,8 +103,9 @@ def prepare(directory: Path, client: str, *, records: Sequence[str] = (), task: 
 
     """
     keys = default_folder()
+    runs.settings_of(directory)  # there is a run
+    refuse_in_use(directory)
     with Ledger.open(directory, keys=keys) as ledger:
-        refuse_in_use(directory)
         if client not in ledger.clients():
             raise UnknownClient(f"{client!r} is not a client of this run, or has left it; allowed: one still in")
         if ledger.last_round and not ledger.rounds_with(client):

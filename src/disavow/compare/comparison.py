@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -530,8 +530,7 @@ def declared(method: Method) -> dict[str, Any]:
         method: The method.
 
     """
-    names = [each.name for each in fields(method)] if is_dataclass(method) else []
-    settings = {name: getattr(method, name) for name in names}
+    settings = {name: getattr(method, name) for name in getattr(method, "__dataclass_fields__", ())}
     return {"class": f"{type(method).__module__}.{type(method).__qualname__}", **settings}
 
 
