@@ -16,9 +16,9 @@ from disavow.ledger import Ledger
 from disavow.rounds.randomness import Stream
 from disavow.rounds.vectors import Updates
 
-Stored = Literal["nothing", "models", "updates"]
-"""What a server must have kept of each round: nothing but the newest model, every model, or every client's update as
-well.
+Stored = Literal["nothing", "models", "contributions", "updates"]
+"""What a server must have kept of each round: nothing but the newest model; every model; with it one number a
+client, `Training.contributions`; or every client's update as well.
 """
 
 Scheme = str
@@ -86,14 +86,15 @@ class Federation(Protocol):
         """Give a client's batches as a round would, on the device; counted as that many local epochs of its.
 
         Args:
-            client: One of those who remain; or the leaver, for methods that declare `leaver_helps`: then what leaves.
+            client: One of those who remain; or the leaver, for methods that declare `leaver_helps`: then what
+                leaves.
             round_number: Seeds their order.
             epochs: How often each record comes.
 
         """
 
     def public_batches(self, seed: int, *, epochs: int = 1) -> Iterator[Any]:
-        """Give batches of held-out inputs whose labels a method must not use; none where the task has no test data."""
+        """Give batches of held-out inputs, whose labels a method must not use; none where there is no test data."""
 
     def samples_of(self, client: str) -> int:
         """Count the records that a client who remains trains on, or that leave with the leaver."""
@@ -114,8 +115,8 @@ class Forgotten:
 
     Attributes:
         model: A float32 vector on the CPU.
-        remark: What a reader of the table should know of this very case, such as "deniable: the model stays"; "" for
-            nothing.
+        remark: What a reader of the table should know of this very case, such as "deniable: the model stays"; ""
+            for nothing.
 
     """
 
