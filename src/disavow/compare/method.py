@@ -16,10 +16,8 @@ from disavow.ledger import Ledger
 from disavow.rounds.randomness import Stream
 from disavow.rounds.vectors import Updates
 
-Stored = Literal["nothing", "models", "contributions", "updates"]
-"""What a server must have kept of each round: nothing but the newest model; every model; with it one number a
-client, `Training.contributions`; or every client's update as well.
-"""
+Stored = Literal["nothing", "models", "updates"]
+"""What a server must have kept of each round: nothing but the newest model, every model, or all updates as well."""
 
 Scheme = str
 """The name of the way a federation is trained; "run" is the run's own."""
@@ -86,15 +84,14 @@ class Federation(Protocol):
         """Give a client's batches as a round would, on the device; counted as that many local epochs of its.
 
         Args:
-            client: One of those who remain; or the leaver, for methods that declare `leaver_helps`: then what
-                leaves.
+            client: One of those who remain; or the leaver, for methods that declare `leaver_helps`: what leaves.
             round_number: Seeds their order.
             epochs: How often each record comes.
 
         """
 
     def public_batches(self, seed: int, *, epochs: int = 1) -> Iterator[Any]:
-        """Give batches of held-out inputs, whose labels a method must not use; none where there is no test data."""
+        """Give batches of held-out inputs, with zeros for targets; none where the task has no test data."""
 
     def samples_of(self, client: str) -> int:
         """Count the records that a client who remains trains on, or that leave with the leaver."""
@@ -115,8 +112,8 @@ class Forgotten:
 
     Attributes:
         model: A float32 vector on the CPU.
-        remark: What a reader of the table should know of this very case, such as "deniable: the model stays"; ""
-            for nothing.
+        remark: What a reader of the table should know of this very case, such as "deniable: the model stays"; or
+            "".
 
     """
 
@@ -160,10 +157,30 @@ class Method(Strategy, ABC):
 
         """
 
+    def bytes_stored(self, rounds: int, participants: int, model_bytes: int) -> int:
+        """Count what a server keeps for it while it trains, beyond the newest model.
+
+        Args:
+            rounds: Rounds of a training.
+            participants: Who take part in a round, on average and rounded.
+            model_bytes: What a model takes, and an update.
+
+        """
+        vectors = {"nothing": 0, "models": rounds, "updates": rounds + rounds * participants}[self.stores]
+        return vectors * model_bytes
+
 
 METHODS = Registry[Method](
     "method",
-    {},
+    {
+        "retrain-from-scratch": ("disavow.compare.methods.retrain:RetrainFromScratch", ""),
+        "retrain": ("disavow.compare.methods.retrain:Retrain", ""),
+        "ours": ("disavow.compare.methods.ours:Ours", ""),
+        "ours-purged": ("disavow.compare.methods.ours:OursPurged", ""),
+        "ours-s3": ("disavow.compare.methods.ours:OursThree", ""),
+        "ours-s3-purged": ("disavow.compare.methods.ours:OursThreePurged", ""),
+        "federaser": ("disavow.compare.methods.federaser:FedEraser", ""),
+    },
 )
 """All methods, in the order of tables."""
 

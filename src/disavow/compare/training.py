@@ -53,10 +53,6 @@ class Training:
         rounds: All rounds, in order.
         served: The model after the last one.
         seed: Of batches, participation and secret draws.
-        shards: The trainings of isolated shards, where the scheme has them; then `rounds` is empty but for the
-            model that all of them start from.
-        contributions: How far the leaver moved the model in each round: the norm of the aggregate with it minus
-            that without it. One number a round, which a server can keep without keeping updates.
         run: The folder of the run's copy, where the scheme records its rounds in a ledger; None where it does not.
         keys: The folder of that copy's keys.
 
@@ -66,8 +62,6 @@ class Training:
     rounds: tuple[TrainedRound, ...]
     served: Tensor
     seed: int
-    shards: tuple[Training, ...] = ()
-    contributions: tuple[float, ...] = ()
     run: Path | None = None
     keys: Path | None = None
 
