@@ -8,13 +8,13 @@ the old model is the teacher, and the loss is the divergence of softened outputs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from disavow.compare.method import Federation, Forgotten, Method, Stored
+from disavow.compare.method import Federation, Forgotten, Method
 from disavow.rounds.vectors import Model, floor_variances
 from disavow.tasks.task import outputs_and_targets
 
@@ -28,10 +28,10 @@ class Distillation(Method):
 
     name = "distillation"
     paper = "Wu, Zhu and Mitra, Federated Unlearning with Knowledge Distillation, 2022"
-    stores: ClassVar[Stored] = "updates"
+    stores = "updates"
     claim = "nothing: the teacher is the model that remembers"
     records = False  # a client's stored update cannot be split by its records
-    needs_public_data: ClassVar[bool] = True
+    needs_public_data = True
 
     epochs: int = 5
     learning_rate: float = 0.01

@@ -7,10 +7,9 @@ from Federated Learning Models" (2021): what FedEraser would be without its cali
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from disavow.compare.averages import stored_updates, weighted_mean
-from disavow.compare.method import Federation, Forgotten, Method, Stored
+from disavow.compare.method import Federation, Forgotten, Method
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class FedAccum(Method):
 
     name = "fedaccum"
     paper = "Liu et al., FedEraser: Enabling Efficient Client-Level Data Removal, IWQoS 2021 (their baseline)"
-    stores: ClassVar[Stored] = "updates"
+    stores = "updates"
     claim = "nothing: stored updates after the first round were made from models that the leaver had a part in"
     records = False  # a client's stored update cannot be split by its records
 

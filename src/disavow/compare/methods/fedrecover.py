@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from disavow.compare.averages import stored_updates, weighted_mean
-from disavow.compare.method import Federation, Forgotten, Method, Stored
+from disavow.compare.method import Federation, Forgotten, Method
 from disavow.compare.training import Training
 
 
@@ -38,7 +37,7 @@ class FedRecover(Method):
 
     name = "fedrecover"
     paper = "Cao et al., FedRecover: Recovering from Poisoning Attacks in Federated Learning, IEEE S&P 2023"
-    stores: ClassVar[Stored] = "updates"
+    stores = "updates"
     claim = "closeness to a retrained model, where losses are smooth and strongly convex"
     records = False  # a client's stored update cannot be split by its records
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +33,8 @@ class GradientAscent(Method):
 
     name = "gradient-ascent"
     paper = "Halimi et al., Federated Unlearning: How to Erase a Client in FL?, 2022"
-    leaver_helps: ClassVar[bool] = True
+    stores = "models"
+    leaver_helps = True
     claim = "nothing: the ball keeps the model useful, and bounds no attacker"
 
     learning_rate: float = 0.01
@@ -42,6 +42,11 @@ class GradientAscent(Method):
     clip: float = 5.0
     epochs: int = 5
     share: float = 0.1
+
+    def bytes_stored(self, rounds: int, participants: int, model_bytes: int) -> int:
+        """The last model that was broadcast, which the leaver trained from; see `Method`."""
+        del rounds, participants
+        return model_bytes
 
     def forget(self, federation: Federation) -> Forgotten:
         """See `Method`."""
