@@ -21,6 +21,7 @@ from disavow.compare.training import TrainedRound, Training
 from disavow.data.dataset import Indices
 from disavow.domain import Evaluation
 from disavow.engines.batches import batches_from
+from disavow.engines.stacked.tasks import reproducible
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.errors import StrategyError
@@ -145,6 +146,11 @@ class MeteredFederation:
     def epochs(self) -> int:
         """See `Federation`."""
         return self.problem.subject.settings.training.epochs
+
+    @property
+    def seed(self) -> int:
+        """See `Federation`."""
+        return self.problem.seed_of(self._training.seed)
 
     @property
     def workload(self) -> Workload:
@@ -287,10 +293,15 @@ class MeteredFederation:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the seconds of what is done in here."""
+        """Count the seconds of what is done in here.
+
+        A method's own steps are small and many: one thread takes them sooner than several, and by kernels that repeat
+        themselves.
+        """
         began = time.perf_counter()
         try:
-            yield
+            with reproducible(self.problem.device):
+                yield
         finally:
             self.meter.seconds += time.perf_counter() - began
 

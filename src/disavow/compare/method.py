@@ -42,6 +42,10 @@ class Federation(Protocol):
     def epochs(self) -> int:
         """Local epochs of a round."""
 
+    @property
+    def seed(self) -> int:
+        """What the training's batches and draws of clients derive from."""
+
     def train(
         self, vector: Tensor, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
@@ -179,7 +183,17 @@ METHODS = Registry[Method](
         "ours-purged": ("disavow.compare.methods.ours:OursPurged", ""),
         "ours-s3": ("disavow.compare.methods.ours:OursThree", ""),
         "ours-s3-purged": ("disavow.compare.methods.ours:OursThreePurged", ""),
+        "fats": ("disavow.compare.methods.fats:Fats", ""),
+        "shards": ("disavow.compare.methods.shards:Shards", ""),
+        "sifu": ("disavow.compare.methods.sifu:Sifu", ""),
+        "rapid-retraining": ("disavow.compare.methods.rapid_retraining:RapidRetraining", ""),
         "federaser": ("disavow.compare.methods.federaser:FedEraser", ""),
+        "fedrecover": ("disavow.compare.methods.fedrecover:FedRecover", ""),
+        "fedaccum": ("disavow.compare.methods.fedaccum:FedAccum", ""),
+        "distillation": ("disavow.compare.methods.distillation:Distillation", ""),
+        "gradient-ascent": ("disavow.compare.methods.gradient_ascent:GradientAscent", ""),
+        "not": ("disavow.compare.methods.negation:Negation", ""),
+        "fine-tune": ("disavow.compare.methods.fine_tune:FineTune", ""),
     },
 )
 """All methods, in the order of tables."""

@@ -93,6 +93,8 @@ SCHEMES = Registry[Scheme](
         "run": ("disavow.compare.schemes.run:OwnScheme", ""),
         "s1": ("disavow.compare.schemes.run:OneRepresentative", ""),
         "s3": ("disavow.compare.schemes.run:ThreeRepresentatives", ""),
+        "sampled": ("disavow.compare.schemes.sampled:SampledClients", ""),
+        "shards": ("disavow.compare.schemes.shards:IsolatedShards", ""),
     },
 )
 """All ways to train, by the name that methods declare."""
