@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from disavow.compare.training import Training
 from disavow.engines.trainer import Trainer
 from tests.audit.making import CLIENT, keys_of, make_run
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "data": {"clients": 8, "test_fraction": 0.7},
     "clustering": {"k": 4},
     "deniability": {"x": 2},

@@ -64,7 +64,8 @@ def compare_methods(
         if folder is not None and folder.resolve().is_relative_to(directory.resolve()):
             raise ConfigError(f"--{option} is {folder}; allowed: a folder outside the run directory {directory}")
     problem = prepare(directory, client, records=records, task=task)
-    usable, skipped = allowed(problem, chosen, effort, named=bool(methods) and "all" not in methods)
+    named = bool(methods) and "all" not in methods
+    usable, skipped = allowed(problem, chosen, effort, named=named)
     console = progress()
     console.print(_announcement(problem, len(usable), effort))
     try:
@@ -73,7 +74,7 @@ def compare_methods(
             def on_piece(name: str) -> None:
                 shown.update(shown.done + 1, what=name)
 
-            found = compare(problem, usable, effort, work=pieces, skipped=skipped, on_piece=on_piece)
+            found = compare(problem, usable, effort, work=pieces, skipped=skipped, named=named, on_piece=on_piece)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with what is left", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -87,7 +88,14 @@ def compare_methods(
         show(found)
 
 
-def prepare(directory: Path, client: str, *, records: Sequence[str] = (), task: str | None = None) -> Problem:
+def prepare(
+    directory: Path,
+    client: str,
+    *,
+    records: Sequence[str] = (),
+    task: str | None = None,
+    keys: Path | None = None,
+) -> Problem:
     """Find out who leaves what, and refuse what cannot be compared before anything is trained.
 
     Args:
@@ -95,6 +103,7 @@ def prepare(directory: Path, client: str, *, records: Sequence[str] = (), task: 
         client: Who leaves.
         records: The keys of the records that leave; none: the whole client does.
         task: What trains the run, where its settings do not say.
+        keys: The folder of the operator's keys; None: `DISAVOW_KEYS`, or that of the user.
 
     Raises:
         RunInUse: The run is being trained, or erased from.
@@ -102,7 +111,7 @@ def prepare(directory: Path, client: str, *, records: Sequence[str] = (), task: 
         NeverTookPart: It took part in no round.
 
     """
-    keys = default_folder()
+    keys = keys or default_folder()
     runs.settings_of(directory)  # there is a run
     refuse_in_use(directory)
     with Ledger.open(directory, keys=keys) as ledger:

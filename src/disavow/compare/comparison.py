@@ -54,7 +54,15 @@ from disavow.compare.trainer import trainer_of
 from disavow.compare.training import Training
 from disavow.domain import escaped
 from disavow.engines.trainer import Trainer
-from disavow.errors import RunInUse, StorageError, StorageFull, StrategyError
+from disavow.errors import (
+    DisavowError,
+    RoundRefused,
+    RunInUse,
+    StorageError,
+    StorageFull,
+    StrategyError,
+    TaskError,
+)
 from disavow.ledger.database import room_to_write
 from disavow.ledger.lock import Lock
 from disavow.rounds.threads import one_thread
@@ -104,6 +112,7 @@ def compare(
     *,
     work: Path,
     skipped: Mapping[str, str] | None = None,
+    named: bool = True,
     on_piece: OnPiece = lambda name: None,
     on_progress: OnProgress = ignore_progress,
 ) -> Comparison:
@@ -115,6 +124,7 @@ def compare(
         effort: How much is tried.
         work: The folder that makes it resumable.
         skipped: Why other methods were left out, for the report.
+        named: Whether somebody asked for these methods. Otherwise one that fails is left out, with the reason.
         on_piece: Called with each piece, of `count_pieces`.
         on_progress: Called as methods go on.
 
@@ -133,6 +143,10 @@ def compare(
         bench.keep_updates = any(method.stores == "updates" for method in methods)
         schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
         reports = {scheme: bench.report_of(scheme) for scheme in schemes}
+        left = dict(skipped or {})
+        if not named:
+            methods, failed = bench.without_failures(methods)
+            left.update(failed)
         rows = bench.rows(methods)
     return Comparison(
         run=str(problem.subject.directory),
@@ -140,7 +154,7 @@ def compare(
         described=_described(problem, effort),
         rows=rows,
         schemes=reports,
-        skipped=dict(skipped or {}),
+        skipped=left,
         left_out=bench.left_out,
         unmeasured=bench.unmeasured,
         recomputed=effort.recompute,
@@ -289,13 +303,32 @@ class Bench:
                 folder=self.pieces.folder,
                 on_progress=self._on_progress,
             )
-            with federation.timed():
-                made = method.forget(federation)
+            made = forget(method, federation)
             refuse_unusable(method, made, self._size)
             return made.model, {**asdict(federation.meter), "remark": made.remark}
 
         inputs = {"method": declared(method), "recompute": self.effort.recompute}
         return Model(*self.pieces.vector(f"forgotten-{method.name}-{seed}-{variant}", inputs, self._size, make))
+
+    def without_failures(self, methods: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
+        """Leave out methods that fail on the run itself: not every one knows every task.
+
+        Args:
+            methods: All of them.
+
+        Returns:
+            Those that do not, and why the others do.
+
+        """
+        usable, failed = [], {}
+        for method in methods:
+            try:
+                self.forgotten(method, 0, CLEAN)
+            except (StrategyError, TaskError, RoundRefused) as error:
+                failed[method.name] = str(error)
+            else:
+                usable.append(method)
+        return usable, failed
 
     def report_of(self, scheme: str) -> SchemeReport:
         """Measure what a scheme gives before anybody leaves, and its references.
@@ -532,6 +565,27 @@ def declared(method: Method) -> dict[str, Any]:
     """
     settings = {name: getattr(method, name) for name in getattr(method, "__dataclass_fields__", ())}
     return {"class": f"{type(method).__module__}.{type(method).__qualname__}", **settings}
+
+
+def forget(method: Method, federation: MeteredFederation) -> Forgotten:
+    """Let a method forget, on the clock; whatever its code raises is its own error, and not a defect of disavow.
+
+    Args:
+        method: The method.
+        federation: What it is given.
+
+    Raises:
+        StrategyError: It failed.
+
+    """
+    try:
+        with federation.timed():
+            return method.forget(federation)
+    except (DisavowError, OSError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise StrategyError(f'method "{method.name}" failed with {what}') from error
 
 
 def refuse_unusable(method: Method, made: Forgotten, size: int) -> None:

@@ -295,8 +295,8 @@ class MeteredFederation:
     def timed(self) -> Iterator[None]:
         """Count the seconds of what is done in here.
 
-        A method's own steps are small and many: one thread takes them sooner than several, and by kernels that repeat
-        themselves.
+        A method's own steps are small and many: one thread takes them sooner than several, and by kernels that
+        repeat themselves.
         """
         began = time.perf_counter()
         try:

@@ -6,15 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
-from torch import Tensor, nn
-
-from disavow.compare.training import Training
 from disavow.domain.strategies import Registry, Strategy
-from disavow.ledger import Ledger
-from disavow.rounds.randomness import Stream
-from disavow.rounds.vectors import Updates
+from disavow.errors import ConfigError
+
+if TYPE_CHECKING:  # methods are registered in modules that commands without torch import, too
+    from torch import Tensor, nn
+
+    from disavow.compare.training import Training
+    from disavow.ledger import Ledger
+    from disavow.rounds.randomness import Stream
+    from disavow.rounds.vectors import Updates
 
 Stored = Literal["nothing", "models", "updates"]
 """What a server must have kept of each round: nothing but the newest model, every model, or all updates as well."""
@@ -148,6 +151,21 @@ class Method(Strategy, ABC):
     claim: ClassVar[str]
     records: ClassVar[bool] = True
     needs_public_data: ClassVar[bool] = False
+
+    @classmethod
+    def check(cls) -> None:
+        """Refuse a method that does not say where it comes from, what it claims, or what it stores.
+
+        Raises:
+            ConfigError: Its declaration cannot be.
+
+        """
+        super().check()
+        for name in ("paper", "claim"):
+            if not isinstance(getattr(cls, name, None), str) or not getattr(cls, name):
+                raise ConfigError(f"method {cls.name!r} has no {name}; allowed: a text")
+        if cls.stores not in get_args(Stored):
+            raise ConfigError(f"method {cls.name!r} has stores = {cls.stores!r}; allowed: {get_args(Stored)}")
 
     @abstractmethod
     def forget(self, federation: Federation) -> Forgotten:

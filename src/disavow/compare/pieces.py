@@ -40,6 +40,7 @@ class Pieces:
         self.folder = folder
         self._inputs = dict(inputs)
         self._on_piece = on_piece
+        self._done: set[str] = set()
 
     def path(self, name: str, inputs: Mapping[str, Any], suffix: str = "") -> Path:
         """Name a piece.
@@ -111,8 +112,10 @@ class Pieces:
         return found
 
     def done(self, name: str) -> None:
-        """Tell that a piece is there."""
-        self._on_piece(name)
+        """Tell that a piece is there, once."""
+        if name not in self._done:
+            self._done.add(name)
+            self._on_piece(name)
 
     @staticmethod
     def _read(path: Path) -> dict[str, Any] | None:

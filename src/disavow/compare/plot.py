@@ -14,8 +14,16 @@ LEAST_WORK = 1e-3
 """Where methods are drawn that let no client train: a logarithm has no 0."""
 
 _MARKERS = {True: "s", False: "o"}
-_NEAR = 2.0
-"""Points whose work differs by less are named in one column."""
+_SIZE, _LETTER, _LINE = 7.5, 4.3, 9.0
+"""Of names, in points: the letters, how wide one is, and how high a line."""
+
+_POINT = 8.0
+"""Half of the width of a marker, in pixels."""
+
+_PLACES = [
+    (side * (8 + abs(up) // 3), up) for up in (0, 9, -9, 18, -18, 27, -27, 36, -36, 45, -45) for side in (1, -1)
+]
+"""Where a name may stand beside its point, the nearest first."""
 
 _INK, _GREY = "#222222", "#777777"
 
@@ -36,6 +44,10 @@ def pareto_figure(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(8.6, 5.4), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     rows = [row for row in comparison.rows if "best_attacker" in row.estimates]
+    if not rows:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no attacker can score the records of this task", ha="center", color=_INK)
+        return figure
     shade = "accuracy" if all("accuracy" in row.estimates for row in rows) else "loss"
     _band(axes, comparison)
     drawn = None
@@ -61,9 +73,8 @@ def pareto_figure(comparison: Comparison) -> Figure:
         _bar(axes, row)
     top = 1.15 * max([axes.dataLim.ymax, 1e-3])
     axes.set_xscale("log")
-    axes.set_xlim(LEAST_WORK / 2, 8 * max([1.0, *map(_work, rows)]))
+    axes.set_xlim(LEAST_WORK / 2, 6 * max([1.0, *map(_work, rows)]))
     axes.set_ylim(-0.02 * top, top)
-    _names(axes, rows, top)
     axes.set_xlabel("client-epochs, as a share of a retraining from scratch (no work at all is drawn at 0.001)")
     axes.set_ylabel("advantage of the best attacker,\ndistance from exact retrainings")
     axes.set_title(f"Forgetting {comparison.leaver}: work against what is left", loc="left", fontsize=11)
@@ -73,6 +84,7 @@ def pareto_figure(comparison: Comparison) -> Figure:
     if drawn is not None:
         figure.colorbar(drawn, ax=axes, label=f"{shade} on test records", shrink=0.85)
         figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8, labelcolor=_INK)
+    _names(figure, axes, rows)
     return figure
 
 
@@ -96,39 +108,38 @@ def _bar(axes: Axes, row: Row) -> None:
         axes.vlines(_work(row), max(0.0, interval.low), interval.high, color=_GREY, linewidth=1.0, zorder=2)
 
 
-def _names(axes: Axes, rows: list[Row], top: float) -> None:
-    """Write names beside points, moved apart where points lie close, with a line from each to its point."""
-    ahead = sorted(rows, key=lambda row: (_work(row), row.estimates["best_attacker"].mean))
-    groups: list[list[Row]] = []
-    for row in ahead:
-        if groups and _work(row) < _NEAR * _work(groups[-1][-1]):
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    for group in groups:
-        group.sort(key=lambda row: row.estimates["best_attacker"].mean)
-        right = max(map(_work, group)) * 1.25
-        for row, height in zip(group, _apart([r.estimates["best_attacker"].mean for r in group], top), strict=True):
-            axes.annotate(
-                row.method.name,
-                (_work(row), row.estimates["best_attacker"].mean),
-                xytext=(right, height),
-                fontsize=7.5,
-                color=_INK,
-                va="center",
-                arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 4},
-                zorder=4,
-            )
+def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
+    """Write each name beside its point, at the nearest place where it covers no other point or name."""
+    figure.canvas.draw()  # settles where points are
+    ahead = sorted(rows, key=lambda row: (-_work(row), row.estimates["best_attacker"].mean))
+    at = {
+        row.method.name: axes.transData.transform((_work(row), row.estimates["best_attacker"].mean))
+        for row in ahead
+    }
+    taken = [(x - _POINT, y - _POINT, x + _POINT, y + _POINT) for x, y in at.values()]
+    scale = figure.dpi / 72  # pixels a point of text
+    for name, (x, y) in at.items():
+        wide, high = _LETTER * len(name) * scale, _LINE * scale
+        for right, up in _PLACES:
+            left = x + (right * scale if right >= 0 else right * scale - wide)
+            box = (left, y + up * scale - high / 2, left + wide, y + up * scale + high / 2)
+            if not any(_overlap(box, other) for other in taken):
+                break
+        taken.append(box)
+        axes.annotate(
+            name,
+            axes.transData.inverted().transform((x, y)),
+            xytext=(right, up),
+            textcoords="offset points",
+            ha="left" if right >= 0 else "right",
+            va="center",
+            fontsize=_SIZE,
+            color=_INK,
+            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 4},
+            zorder=4,
+        )
 
 
-def _apart(heights: list[float], top: float) -> list[float]:
-    """Move sorted heights apart by the height of a line of text, as little as possible from the bottom up."""
-    least, found = 0.038 * top, list[float]()
-    for height in heights:
-        found.append(max(height, found[-1] + least) if found else max(height, least / 2))
-    over = found[-1] - 0.98 * top
-    if over > 0:  # the same from the top down
-        found[-1] -= over
-        for at in range(len(found) - 2, -1, -1):
-            found[at] = min(found[at], found[at + 1] - least)
-    return found
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    """Whether two boxes share a point: left, bottom, right, top."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

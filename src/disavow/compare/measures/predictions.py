@@ -22,7 +22,8 @@ class Predictions:
     """What a model says.
 
     Attributes:
-        accuracy: On the measured half of the test data; None where targets are no classes or attributes.
+        accuracy: On the measured half of the test data; where targets are no classes or attributes, the task's own
+            first metric, or None.
         loss: There, the task's own.
         leaver_accuracy: On what leaves.
         leaver_loss: There.
@@ -46,15 +47,15 @@ def predictions(problem: Problem, vector: Tensor) -> Predictions:
 
     """
     subject = problem.subject
-    outputs = problem.outputs(vector, problem.measured)
     if not subject.classes:
         return Predictions(
-            None,
+            _task_metric(problem, vector, problem.measured),
             _task_loss(problem, vector, problem.measured) if len(problem.measured) else None,
-            None,
+            _task_metric(problem, vector, subject.own),
             _task_loss(problem, vector, subject.own),
-            outputs.flatten(1).numpy() if outputs.dim() > 1 else outputs[:, None].numpy(),
+            _numbers(problem, vector),
         )
+    outputs = problem.outputs(vector, problem.measured)
     accuracy, loss = _scored(outputs, _targets(problem, problem.measured))
     own = problem.outputs(vector, subject.own)
     leaver_accuracy, leaver_loss = _scored(own, _targets(problem, subject.own))
@@ -113,6 +114,30 @@ def _scored(outputs: Tensor, targets: Tensor) -> tuple[float | None, float | Non
 
 def _targets(problem: Problem, positions: Indices) -> Tensor:
     return torch.as_tensor(targets_of(problem.subject.samples.batch(np.ascontiguousarray(positions))))
+
+
+def _numbers(problem: Problem, vector: Tensor) -> Floats:
+    """What the model gives for test records; none where it does not take a batch without its last part."""
+    try:
+        outputs = problem.outputs(vector, problem.measured)
+    except (TypeError, ValueError, RuntimeError):  # the task's own loss knows how its model is called
+        return np.zeros((0, 0))
+    return outputs.reshape(len(outputs), -1).numpy()
+
+
+def _task_metric(problem: Problem, vector: Tensor, positions: Indices) -> float | None:
+    """The first figure of the task's own evaluation; None where it does not take some records by themselves."""
+    subject = problem.subject
+    if not len(positions):
+        return None
+    records = problem.batch(positions)
+    try:
+        with torch.no_grad():
+            figures = subject.task.evaluate(problem.network(vector).eval(), records)
+        found = next((float(value) for name, value in figures.items() if name != "loss"), None)
+    except Exception:  # the user's code: it may take its own kind of data alone
+        return None
+    return found if found is not None and np.isfinite(found) else None
 
 
 def _task_loss(problem: Problem, vector: Tensor, positions: Indices) -> float:
