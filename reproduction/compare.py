@@ -81,15 +81,14 @@ def compare(
     ),
     work: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where runs and pieces are kept, to go on with. [default: OUT/.work]"
-        ),
+        typer.Option(metavar="DIR", help="Where runs and pieces are kept, to go on with. [default: OUT/.work]"),
     ] = None,
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Methods, with commas between them.")] = "all",
     seeds: Annotated[int | None, typer.Option(help="Trainings of each scheme. [default: 3]")] = None,
     references: Annotated[int | None, typer.Option(help="Exact retrainings of each scheme. [default: 5]")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One seed and less effort.")] = False,
     seed: Annotated[int, typer.Option(help="Of the run.")] = 1,
+    client: Annotated[str | None, typer.Option(help="Who leaves. [default: the first client]")] = None,
     tcga_brca: Annotated[
         Path, typer.Option(metavar="DIR", help="Where brca.csv, centers.csv and train_test_split.csv lie.")
     ] = Path("../shared/data/tcga-brca"),
@@ -119,8 +118,8 @@ def compare(
         directory, keys = place / "run", place / "keys"
         train(name, directory, keys, seed=seed, patients=tcga_brca, device=device)
         with Federation.open(directory, keys=keys) as trained:
-            client = trained.ledger.clients()[0]
-        problem = command.prepare(directory, client, keys=keys)
+            leaver = client or trained.ledger.clients()[0]
+        problem = command.prepare(directory, leaver, keys=keys)
         named = bool(names) and "all" not in names
         usable, skipped = allowed(problem, methods_named(names), effort, named=named)
         with Bar(console, name, count_pieces(problem, usable, effort)) as shown:

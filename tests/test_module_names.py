@@ -9,25 +9,27 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    access accountants after aggregate alignment api app ask assemble attackers audit authentication backend
-    base batched batches batching before blobs bounds broadcast bucket budget build by cache calibration
-    canonical catalogue chain charts check checks choice cli clustering commands commitment compiled config
-    convnet copying creation cuda current curves data database dataset declarations decode deliveries demo
-    difference digits distances domain dropout dry env envelope epsilon erase error errors escaping evidence
-    exclusions factory federaser files filing findings fixed flower folder follow forecast forecasting
-    forecasts forging fsck fused game gaussian geometry graphs history hub id identity images init initial
-    intervals journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira
-    listing loading local lock log login loss mdav members memory merkle messages metrics migrations mini
-    mlflow models network node nodes noise notes nvrtc objectives oidc open opendsr opened output overview
-    pages parameters participation partition partitioners passphrase perturb pkcs8 placement plan plot pool
-    postgres power precision privacy progress protection protocol prove pseudonyms randomness reader record
-    records removal rendering replies report reproducibility resnet responses restored results retention
-    retrain retraining roc roster rows run runs samples sampling schema sealed search secrets sequential serve
-    server services settings sgd show signals simulated sqlite stack stacked state statement static status
-    step sticky store strategies stream study subject summary table tensorboard texts theorem threads tiling
-    toml tracing tracker tracking train trained trainer training transaction user validation vectors
-    verification verifier verify versions views watching webhooks without word wording work worker workload
-    written
+    access accountants after aggregate alignment api app ascent ask assemble attackers audit authentication
+    averages backdoor backend base batched batches batching before blobs bounds broadcast bucket budget build
+    by cache calibration canonical catalogue chain charts check checks choice cli clustering commands
+    commitment compare comparison compiled config convnet copying creation cuda current curves data database
+    dataset declarations decode deliveries demo difference digits distances distillation domain dropout dry
+    env envelope epsilon erase error errors escaping evidence exclusions factory fats fedaccum federaser
+    fedrecover files filing findings fine fixed flower folder follow forecast forecasting forecasts forging
+    fsck fused game gaussian geometry gradient graphs history hub id identity images init initial intervals
+    journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing
+    loading local lock log login loss mdav measures members membership memory merkle messages metered method
+    methods metrics migrations mini mlflow models negation network node nodes noise notes nvrtc objectives
+    oidc open opendsr opened ours output overview pages parameters participation partition partitioners
+    passphrase perturb pieces pkcs8 placement plan planted plot pool postgres power precision predictions
+    privacy problem progress protection protocol prove pseudonyms randomness rapid reader reconstruction
+    record records relearning removal rendering replies report reproducibility resnet responses restored
+    results retention retrain retraining roc roster rows run runs sampled samples sampling schema sealed
+    search secrets sequential serve server services settings sgd shards show sifu signals simulated sqlite
+    stack stacked state statement static status step sticky store stored strategies stream study subject
+    summary table tensorboard texts theorem threads tiling toml tracing tracker tracking train trained trainer
+    training transaction tune user validation vectors verification verifier verify versions views watching
+    webhooks without word wording work worker workload written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

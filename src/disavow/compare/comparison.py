@@ -140,7 +140,8 @@ def compare(
     # with one thread: the same bits on any number of cores, and networks this small are faster for it
     with workroom(work), closing(trainer_of(problem)) as trainer, one_thread():
         bench = Bench(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
-        bench.keep_updates = any(method.stores == "updates" for method in methods)
+        storing = [method for method in methods if method.stores == "updates"]
+        bench.storing = {scheme_of(method.scheme, problem) for method in storing}
         schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
         reports = {scheme: bench.report_of(scheme) for scheme in schemes}
         left = dict(skipped or {})
@@ -203,7 +204,7 @@ class Bench:
         on_progress: Called as methods go on.
 
     Attributes:
-        keep_updates: Whether a method needs what clients sent.
+        storing: Schemes of which a method needs what clients sent.
         left_out: Why attackers are left out, by name.
         unmeasured: Why figures are missing, by name.
 
@@ -221,7 +222,7 @@ class Bench:
     ) -> None:
         self.problem, self.effort, self.trainer = problem, effort, trainer
         self.pieces = Pieces(work, inputs_of(problem), on_piece)
-        self.keep_updates = True
+        self.storing: set[str] = set()
         self.left_out: dict[str, str] = {}
         self.unmeasured: dict[str, str] = {}
         self._on_progress = on_progress
@@ -236,10 +237,14 @@ class Bench:
         if reason := reconstruction_obstacle(problem):
             self.unmeasured["reconstruction"] = reason
 
-    @property
-    def place(self) -> Workplace:
-        """Where schemes train."""
-        return Workplace(self.trainer, self.keep_updates, self.effort.recompute)
+    def place(self, scheme: str) -> Workplace:
+        """Say where a scheme trains, and whether updates are kept.
+
+        Args:
+            scheme: Its name.
+
+        """
+        return Workplace(self.trainer, scheme in self.storing, self.effort.recompute)
 
     def training(self, scheme: str, seed: int, variant: str) -> Training:
         """② Train a scheme with the leaver, or find its training.
@@ -251,13 +256,13 @@ class Bench:
 
         """
         name = f"training-{scheme}-{seed}-{variant}"
-        inputs = {"updates": self.keep_updates, "recompute": self.effort.recompute}
+        inputs = {"updates": scheme in self.storing, "recompute": self.effort.recompute}
         folder = self.pieces.path(name, inputs)
         found = load(folder, self.problem.subject.layout)
         if found is None:
             discard(folder)
             folder.mkdir()
-            save(SCHEMES[scheme].train(self._variants[variant], seed, folder, self.place), folder)
+            save(SCHEMES[scheme].train(self._variants[variant], seed, folder, self.place(scheme)), folder)
             found = load(folder, self.problem.subject.layout)
         if found is None:
             raise StorageError(f"{folder} was written and cannot be read")
@@ -275,7 +280,7 @@ class Bench:
         found = {seed: self.pieces.find_vector(names[seed], {}, self._size) for seed in seeds}
         missing = [seed for seed in seeds if found[seed] is None]
         if missing:
-            made = SCHEMES[scheme].retrain(self.problem, missing, self.place)
+            made = SCHEMES[scheme].retrain(self.problem, missing, self.place(scheme))
             for seed, vector in zip(missing, made, strict=True):
                 self.pieces.keep_vector(names[seed], {}, vector, {})
                 found[seed] = vector, {}

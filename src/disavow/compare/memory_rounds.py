@@ -173,5 +173,6 @@ def trained_round(ask: Ask, updates: Updates, *, keep: bool = True) -> TrainedRo
         before=on_cpu(ask.model.vector),
         clients=updates.clients,
         samples=updates.samples,
-        updates=on_cpu(updates.vectors) if keep else None,
+        # to memory that can be paged out: all rounds of a training are kept
+        updates=updates.vectors.cpu() if keep else None,
     )

@@ -128,7 +128,8 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
         taken.append(box)
         axes.annotate(
             name,
-            axes.transData.inverted().transform((x, y)),
+            (float(x), float(y)),
+            xycoords="figure pixels",
             xytext=(right, up),
             textcoords="offset points",
             ha="left" if right >= 0 else "right",

@@ -40,7 +40,7 @@ class Inversion:
 
     records: int = 8
     restarts: int = 2
-    steps: int = 200
+    steps: int = 120
     rate: float = 0.1
     variation: float = 1e-2
 
