@@ -117,7 +117,7 @@ def _fill(
     )
     starts, commitments = range(0, PARTICIPANTS, K), generator.bytes(32 * PARTICIPANTS)
     connection.executemany(
-        "INSERT INTO clusters (round_id, position, first_slot, size, places, weight, spread)"
+        "INSERT INTO clusters (round_id, position, first_slot, size, capacity, weight, spread)"
         " VALUES (?, ?, ?, ?, ?, ?, 1.0)",
         ((number, i, start, K, K, K / PARTICIPANTS) for i, start in enumerate(starts)),
     )

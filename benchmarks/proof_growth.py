@@ -33,7 +33,7 @@ from disavow.erasure.prove import renew
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.participation import SecretOrder
 from disavow.rounds.round import close_round, open_round
@@ -97,7 +97,7 @@ def grown(rounds: int, withdrawals: int) -> dict[str, Any]:
             last = answered[-1].number
             proof = proof_path(ledger.directory, last).read_bytes()
             opened = opening_path(Path(folder) / "openings", ledger.run_id, last).read_bytes()
-            asked = Asked(proof, [TrustedKey(signer.public)], opening=opened)
+            asked = VerificationInputs(proof, [TrustedKey(signer.public)], opening=opened)
             statement = Envelope.decode(proof).statement
             made, _ = _processor_time(lambda: renew(ledger, statement, signer))
             verified, report = _processor_time(lambda: verify(asked))

@@ -28,7 +28,7 @@ from disavow.erasure.prove import OpenedProof, prove_what_if
 from disavow.ledger import Ledger
 from disavow.proof.notes import Signer
 from disavow.proof.opening import Opening
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.round import close_round, open_round
 from disavow.rounds.vectors import Updates
@@ -94,7 +94,7 @@ def _line(
     *,
     what_if: bool,
 ) -> dict[str, Any]:
-    asked = Asked(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
+    asked = VerificationInputs(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
     verified, _ = _timed(lambda: verify(asked))
     return {
         "what": what,

@@ -137,9 +137,10 @@ def api() -> str:
         found = getattr(disavow, name)
         lines += ["", f"## `disavow.{name}`", "", *_documented(name, found)]
         if name == "Federation":
-            fields = found.__dataclass_fields__
-            for method, member in vars(found).items():
-                if not method.startswith("_") and method not in fields and (documented := _member(method, member)):
+            members = [each for kind in found.__mro__[:-1] for each in vars(kind).items()]
+            for method, member in members:
+                private = method.startswith("_") or method in found.__dataclass_fields__
+                if not private and (documented := _member(method, member)):
                     lines += ["", *documented]
     return "\n".join(lines) + "\n"
 

@@ -27,20 +27,31 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def public() -> Iterator[tuple[str, ast.ClassDef | Function]]:
-    """Every function and class of docs/api.md, and the methods of these classes."""
-    files = {name: SOURCE / path for name, path in BESIDE.items()}
-    for name in set(disavow.__all__) - {"__version__"}:
-        module = importlib.import_module(inspect.unwrap(getattr(disavow, name)).__module__)
-        files[name] = Path(str(module.__file__))
-    for name, path in sorted(files.items()):
-        [found] = [
-            node for node in ast.parse(path.read_text(encoding="utf-8")).body if getattr(node, "name", "") == name
-        ]
-        assert isinstance(found, ast.ClassDef | ast.FunctionDef)
-        yield name, found
-        for node in found.body if isinstance(found, ast.ClassDef) else ():
-            if isinstance(node, Function) and (node.name == "__init__" or not node.name.startswith("_")):
-                yield f"{name}.{node.name}", node
+    """Every function and class of docs/api.md, and the methods of these classes, also from bases beside them."""
+    for name, path in BESIDE.items():
+        yield from documented(name, definition(SOURCE / path, name))
+    for name in sorted(set(disavow.__all__) - {"__version__"}):
+        found = inspect.unwrap(getattr(disavow, name))
+        bases = found.__mro__[1:] if isinstance(found, type) else ()
+        for kind in (*reversed(bases), found):  # what a class overrides comes after what it overrides
+            if kind.__module__.rpartition(".")[0] == found.__module__.rpartition(".")[0]:
+                module = importlib.import_module(kind.__module__)
+                yield from documented(name, definition(Path(str(module.__file__)), kind.__name__))
+
+
+def definition(path: Path, name: str) -> ast.ClassDef | Function:
+    [found] = [
+        node for node in ast.parse(path.read_text(encoding="utf-8")).body if getattr(node, "name", "") == name
+    ]
+    assert isinstance(found, ast.ClassDef | ast.FunctionDef)
+    return found
+
+
+def documented(name: str, found: ast.ClassDef | Function) -> Iterator[tuple[str, ast.ClassDef | Function]]:
+    yield name, found
+    for node in found.body if isinstance(found, ast.ClassDef) else ():
+        if isinstance(node, Function) and (node.name == "__init__" or not node.name.startswith("_")):
+            yield f"{name}.{node.name}", node
 
 
 PUBLIC = dict(public())

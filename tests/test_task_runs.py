@@ -31,7 +31,7 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import generate
 from disavow.proof.leaves import RunLeaf
 from disavow.proof.statement import decode_statement
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from disavow.rounds.options import now
 from tests.cli import forked, process
 from tests.cli.process import environment, run
@@ -106,7 +106,7 @@ def test_a_deniable_erasure_is_proved_and_verified_without_the_task(tmp_path: Pa
         opening = federation.opening_of(number).read_bytes()
         key = federation.ledger.log_key()
     assert key is not None
-    assert verify(Asked(proof, [TrustedKey(key)], opening=opening, client="clinic-1")).valid
+    assert verify(VerificationInputs(proof, [TrustedKey(key)], opening=opening, client="clinic-1")).valid
     assert fsck(trained) == []
 
 

@@ -1,4 +1,4 @@
-"""What an erasure asks for: clients, or records of clients that stay; and which records cannot be asked for."""
+"""What an erasure asks for: clients, or records of clients that stay; and which of them cannot be asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from disavow.domain import escaped
-from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked, TaskError, UnknownRecord
+from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked, TaskError, UnknownClient, UnknownRecord
 from disavow.ledger import Reader
 from disavow.ledger.requests import erased_before
 
@@ -20,13 +20,13 @@ Clients = Sequence[str] | str | Mapping[str, Sequence[str]]
 """Ids of clients; or the keys of records, by client."""
 
 _LIKE = 0.6
-"""How alike two keys must be for one to be suggested in the place of the other; as `difflib` counts."""
+"""How alike two ids or keys must be for one to be suggested in the place of the other; as `difflib` counts."""
 
 _UNCHECKED = "`--unchecked` (unchecked=True) asks for them without looking"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ErasureScope:
     """What is asked for.
 
     Args:
@@ -51,9 +51,9 @@ class Asked:
         return bool(self.records or self.everywhere)
 
 
-def what_is_asked(
+def scope_of(
     clients: Clients | None, records: Sequence[str] | str | None, everywhere: Sequence[str] | str | None
-) -> Asked:
+) -> ErasureScope:
     """Read what `erase` and `forecast` were called with.
 
     Args:
@@ -71,14 +71,14 @@ def what_is_asked(
                 "everywhere finds the clients by itself; allowed: clients and their records, or everywhere; "
                 "nothing was changed"
             )
-        return Asked(everywhere=_once(everywhere, "everywhere"))
+        return ErasureScope(everywhere=_once(everywhere, "everywhere"))
     if isinstance(clients, Mapping):
         if records is not None:
             raise ConfigError("records are given twice: by client, and for all of them; allowed: one or the other")
         if not clients:
             raise ConfigError("no client is named; allowed: one at least")
         named = {client: _once(keys, f"the records of {escaped(client)}") for client, keys in clients.items()}
-        return Asked(records=named)
+        return ErasureScope(records=named)
     ids = (clients,) if isinstance(clients, str) else tuple(dict.fromkeys(clients or ()))
     if not ids and (clients is None or records is not None):
         raise ConfigError(
@@ -86,9 +86,9 @@ def what_is_asked(
             "changed"
         )
     if records is None:
-        return Asked(clients=ids)
+        return ErasureScope(clients=ids)
     keys = _once(records, "records")
-    return Asked(records=dict.fromkeys(ids, keys))
+    return ErasureScope(records=dict.fromkeys(ids, keys))
 
 
 def _once(keys: Sequence[str] | str, what: str) -> tuple[str, ...]:
@@ -117,12 +117,12 @@ def looking() -> Iterator[None]:
         ) from error
 
 
-def checked(reader: Reader, asked: Asked, load: Callable[[], LoadedTask]) -> Asked:
+def checked(reader: Reader, scope: ErasureScope, load: Callable[[], LoadedTask]) -> ErasureScope:
     """Look for the records in the task, and refuse those that cannot be erased.
 
     Args:
         reader: The run; it has every client that is named.
-        asked: What is asked for.
+        scope: What is asked for.
         load: Loads the run's task, without the records that were erased before.
 
     Returns:
@@ -134,29 +134,29 @@ def checked(reader: Reader, asked: Asked, load: Callable[[], LoadedTask]) -> Ask
         RecordsUnchecked: The task has no keys for records, cannot be loaded, or has no other ones of a client.
 
     """
-    refuse_erased(reader, asked)
+    refuse_erased(reader, scope)
     with looking():
         task = load()
-        if asked.everywhere:
-            asked = Asked(records=_holders(reader, task, asked.everywhere))
-        held = {client: task.record_keys(client) for client in asked.records}
-    for client, keys in asked.records.items():
+        if scope.everywhere:
+            scope = ErasureScope(records=_holders(reader, task, scope.everywhere))
+        held = {client: task.record_keys(client) for client in scope.records}
+    for client, keys in scope.records.items():
         _refuse_unknown(reader, client, keys, held[client])
-    return asked
+    return scope
 
 
-def refuse_erased(reader: Reader, asked: Asked) -> None:
+def refuse_erased(reader: Reader, scope: ErasureScope) -> None:
     """Refuse records that were erased before.
 
     Args:
         reader: The run; it has every client that is named.
-        asked: What is asked for.
+        scope: What is asked for.
 
     Raises:
         RecordErased: One of them was erased before.
 
     """
-    for client, keys in asked.records.items():
+    for client, keys in scope.records.items():
         if reader.find_record_request(client, keys) is not None:
             continue  # asked before, and not answered yet: that answer counts
         excluded = reader.exclusions([client])[client]
@@ -177,11 +177,21 @@ def why_not(reader: Reader, number: int, client: str, held: Sequence[str] | None
     """
     if held is None:
         return "the task does not name records"
-    if not set(reader.records_asked(number)) <= set(held):
+    if not set(reader.requested_records(number)) <= set(held):
         return "unknown record"
     if set(held) <= reader.records_waiting(client):
         return "these are all records that there are: the whole client is to be erased instead"
     return None
+
+
+def unknown_client(client: str, known: Sequence[str]) -> UnknownClient:
+    """The refusal of an id that nobody in the run has, with ids that may have been meant.
+
+    Several, because numbered ids are equally alike, and whoever pastes the wrong one erases somebody else.
+    """
+    like = get_close_matches(client, known, n=3, cutoff=_LIKE)
+    hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
+    return UnknownClient(f"{client!r} is not a client of this run, or has left it; nothing was changed{hint}")
 
 
 def _holders(reader: Reader, task: LoadedTask, keys: Sequence[str]) -> dict[str, tuple[str, ...]]:

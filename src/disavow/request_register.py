@@ -125,39 +125,39 @@ class Register:
 
 def _line(request: ErasureRequest | None) -> dict[str, Any]:
     """What a line says of a request; of none, its headings."""
-    told: dict[str, Any] = {} if request is None else {**request.to_json(), "client": request.client}
+    document: dict[str, Any] = {} if request is None else {**request.to_json(), "client": request.client}
     decided = _decisions(request, EventKind.APPROVED, EventKind.REFUSED, EventKind.CANCELLED)
     extended = _decisions(request, EventKind.EXTENDED)
     paused = _decisions(request, EventKind.PAUSED)
     again = () if request is None else request.asked_again_at
     return {
-        "request": told.get("number"),
-        "client": told.get("client"),
-        "records": told.get("records"),
-        "received_at": told.get("asked_at"),
+        "request": document.get("number"),
+        "client": document.get("client"),
+        "records": document.get("records"),
+        "received_at": document.get("asked_at"),
         "received_by": _names(_decisions(request, EventKind.RECEIVED)),
-        "state": told.get("state"),
-        "due": told.get("due"),
-        "extended_until": told.get("extended_until"),
+        "state": document.get("state"),
+        "due": document.get("due"),
+        "extended_until": document.get("extended_until"),
         "extended_by": _names(extended),
         "extended_why": _reasons(extended),
         "paused_at": _times(paused),
         "resumed_at": _times(_decisions(request, EventKind.RESUMED)),
         "paused_by": _names(paused),
         "paused_why": _reasons(paused),
-        "approval": told.get("approval"),
+        "approval": document.get("approval"),
         "decided_by": _names(decided),
         "decided_why": _reasons(decided),
-        "verdict": told.get("verdict"),
-        "rollback_to_round": told.get("rollback_to_round"),
-        "answered_at": told.get("answered_at"),
-        "in_time": told.get("in_time"),
-        "purged_at": told.get("purged_at"),
-        "refused_at": told.get("refused_at"),
-        "cancelled_at": told.get("cancelled_at"),
+        "verdict": document.get("verdict"),
+        "rollback_to_round": document.get("rollback_to_round"),
+        "answered_at": document.get("answered_at"),
+        "in_time": document.get("in_time"),
+        "purged_at": document.get("purged_at"),
+        "refused_at": document.get("refused_at"),
+        "cancelled_at": document.get("cancelled_at"),
         "asked_again": len(again),
         "asked_again_at": "; ".join(moment.isoformat() for moment in again),
-        "remark": told.get("remark"),
+        "remark": document.get("remark"),
     }
 
 

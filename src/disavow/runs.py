@@ -380,8 +380,8 @@ def _refuse_another_run(ledger: Ledger, settings: Settings, layout: Layout) -> N
         )
 
 
-def _differences(kept: Settings, asked: Settings) -> list[str]:
-    old, new = kept.model_dump(), asked.model_dump()
+def _differences(kept: Settings, given: Settings) -> list[str]:
+    old, new = kept.model_dump(), given.model_dump()
     found = []
     for section, values in old.items():
         for key, value in values.items() if isinstance(values, dict) else [("", values)]:

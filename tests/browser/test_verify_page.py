@@ -142,7 +142,7 @@ def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     assert opened.heading() == "Valid, but it names nobody"
     opened.choose(opening=VECTORS / "openings" / "deniable.json")
     page.locator("#heading", has_text=re.compile("^Valid$")).wait_for()
-    assert "client-01" in page.locator("#told").inner_text()
+    assert "client-01" in page.locator("#explanation").inner_text()
     rows = page.locator("#checks tr")
     assert rows.count() == 17
     assert re.match(r"1\s+readable\s+✓ Passed", rows.first.inner_text())
@@ -150,7 +150,7 @@ def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     page.get_by_label("Client id").fill("client-1")
     page.get_by_label("Client id").press("Tab")
     page.locator("#heading", has_text="Not valid").wait_for()
-    assert "Check 14 (opening)" in page.locator("#told").inner_text()
+    assert "Check 14 (opening)" in page.locator("#explanation").inner_text()
 
 
 def test_files_are_dropped_together_and_found_by_what_they_are(sheet: Callable[..., Sheet]) -> None:

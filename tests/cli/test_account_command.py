@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from disavow.cli.account import account_for
-from disavow.cli.forecast import Asked, rounded_up
+from disavow.cli.forecast import AccountOptions, rounded_up
 from disavow.config import load
 from disavow.errors import ConfigError, RunMissing
 from disavow.federation import Federation
@@ -25,11 +25,11 @@ from tests.conftest import SMALL
 from tests.ledger.making import files_of
 from tests.refusals import refuses
 
-DESIGN = Asked(rounds=50, clients=50, k=10, sigma=1.0, delta=1e-5)
+DESIGN = AccountOptions(rounds=50, clients=50, k=10, sigma=1.0, delta=1e-5)
 FIRST_BYTES = {"a.png": b"\x89PNG\r\n\x1a\n", "a.PDF": b"%PDF", "a.svg": b"<?xml"}
 
 
-def asked(capsys: pytest.CaptureFixture[str], question: Asked, **more: Any) -> str:
+def asked(capsys: pytest.CaptureFixture[str], question: AccountOptions, **more: Any) -> str:
     account_for(None, question, **{"plot": None, "as_json": False, **more})
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -91,14 +91,14 @@ def test_several_representatives_take_their_part_of_the_noise(capsys: pytest.Cap
 
 
 def test_clusters_that_do_not_come_out_even_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    out = asked(capsys, Asked(rounds=5, clients=53, k=10, sigma=2.0, parameters=100))
+    out = asked(capsys, AccountOptions(rounds=5, clients=53, k=10, sigma=2.0, parameters=100))
     assert "53 clients in 5 clusters of 10 to 11" in out
     assert "the largest weight is 0.2075" in " ".join(out.split())
     assert "17.9 times the largest update (√d·τ/C, d = 100)." in " ".join(out.split())
 
 
 def test_the_noise_for_eight_unconditional_is_1934_times_the_clip(capsys: pytest.CaptureFixture[str]) -> None:
-    question = Asked(rounds=50, clients=50, k=10, epsilon=8.0)
+    question = AccountOptions(rounds=50, clients=50, k=10, epsilon=8.0)
     out = asked(capsys, question)
     assert "√d·τ/C, against the largest update (d = 51,902, lenet5)" in out
     assert "1,934 times: no useful model" in out
@@ -107,7 +107,7 @@ def test_the_noise_for_eight_unconditional_is_1934_times_the_clip(capsys: pytest
     assert noise["unconditional"]["noise_over_largest_update"] == pytest.approx(1934, abs=1)
     # what is printed keeps to the figure
     for name, found in noise.items():
-        back = Asked(rounds=50, clients=50, k=10, sigma=found["sigma"])
+        back = AccountOptions(rounds=50, clients=50, k=10, sigma=found["sigma"])
         claims = json.loads(asked(capsys, back, as_json=True))["claims"]
         [epsilon] = [claim["epsilon"] for claim in claims if claim["name"] == name]
         assert 7.99 < epsilon <= 8.0
@@ -119,8 +119,8 @@ def test_noise_is_rounded_up(tau: float) -> None:
     assert len(f"{rounded_up(tau):.10g}".replace(".", "").lstrip("0").rstrip("0").split("e")[0]) <= 6
 
 
-BRIEF = Asked(rounds=3, clients=50, k=10, sigma=1.0, parameters=9)
-SOUGHT = Asked(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
+BRIEF = AccountOptions(rounds=3, clients=50, k=10, sigma=1.0, parameters=9)
+SOUGHT = AccountOptions(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ SOUGHT = Asked(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
     ids=["png", "pdf", "svg"],
 )
 def test_a_plot_is_written_beside_the_table(
-    question: Asked, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    question: AccountOptions, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked(capsys, question, plot=tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(FIRST_BYTES[name])
@@ -171,7 +171,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with refuses(ConfigError, *named):
-        asked(capsys, Asked(**{**DESIGN.__dict__, **changed}))
+        asked(capsys, AccountOptions(**{**DESIGN.__dict__, **changed}))
     assert capsys.readouterr().out == ""
 
 
@@ -213,9 +213,9 @@ def made(tmp_path: Path, **changed: Any) -> Path:
 
 def of_run(capsys: pytest.CaptureFixture[str], run: Path, delta: float | None = None) -> tuple[str, dict[str, Any]]:
     """Its account in words and as JSON, made in this process."""
-    account_for(run, Asked(delta=delta), plot=None, as_json=False)
+    account_for(run, AccountOptions(delta=delta), plot=None, as_json=False)
     words = capsys.readouterr().out
-    account_for(run, Asked(delta=delta), plot=None, as_json=True)
+    account_for(run, AccountOptions(delta=delta), plot=None, as_json=True)
     return words, json.loads(capsys.readouterr().out)
 
 
@@ -234,7 +234,7 @@ def test_noise_without_a_figure_says_why_and_exits_0(
     assert [claim["epsilon"] for claim in told["claims"]] == [None] * 3
     assert len(told["events"]) == 3
     with refuses(ConfigError, "figure"):
-        account_for(run, Asked(), plot=tmp_path / "a.png", as_json=False)
+        account_for(run, AccountOptions(), plot=tmp_path / "a.png", as_json=False)
     assert files_of(tmp_path) == before
 
 

@@ -134,7 +134,7 @@ def test_a_step_along_a_records_gradient_gives_that_record_away(problem: Problem
     alone = replace(problem, subject=replace(problem.subject, own=own))
     tried = Inversion(records=1, restarts=1, steps=200)
     with one_thread():
-        told = reconstruction(alone, before, problem.vector_of(network), tried, seed=1)
-    assert told is not None
-    assert told > 0.2
+        found = reconstruction(alone, before, problem.vector_of(network), tried, seed=1)
+    assert found is not None
+    assert found > 0.2
     assert reconstruction(alone, before, before, tried, seed=1) == 0.0

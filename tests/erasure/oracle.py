@@ -104,7 +104,9 @@ class Oracle:
         if self.anchors is None:
             return self.options.participants(sorted(self.clients), number)
         numbers = self.options.clusters(self.anchors, number).numbers
-        return tuple(sorted(client for client in self.clients if self.anchors.places[client].cluster in numbers))
+        return tuple(
+            sorted(client for client in self.clients if self.anchors.assignments[client].cluster in numbers)
+        )
 
     def erase(
         self, leavers: set[str], *, from_scratch: bool = False, kept: Collection[int] | None = None

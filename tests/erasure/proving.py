@@ -21,7 +21,7 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger, log
 from disavow.ledger.keys import default_folder
 from disavow.proof.notes import Signer
-from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, verify
 from tests.erasure.mechanisms.contract import (
     LAYOUT,
     ToyEngine,
@@ -91,7 +91,7 @@ def held(run: Federation | Path, request: int, client: str, **more: Any) -> Repo
     """The report of a request's proof, which must hold and name this client."""
     if "checkpoint" in more:
         more["checkpoint"] = more["checkpoint"].encode()
-    asked = Asked(
+    asked = VerificationInputs(
         proof=proof_of(run, request),
         opening=opening_of(run, request),
         **{"trusted": trust(), **more},

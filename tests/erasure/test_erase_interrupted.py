@@ -16,7 +16,7 @@ from disavow.domain import Cost, Evaluation, RequestState, Verdict
 from disavow.ledger import backend, database, fsck
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.keyring_table import TABLE
+from disavow.ledger.keyring.table import TABLE
 from disavow.ledger.ledger import Ledger as LedgerClass
 from disavow.ledger.models import ModelStore
 from disavow.ledger.transaction import Transaction

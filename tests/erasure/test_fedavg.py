@@ -14,7 +14,7 @@ from disavow.erasure.proof_files import opening_path, proof_path
 from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.keys import generate, trusted_keys
-from disavow.proof.verify import Asked, examine
+from disavow.proof.verify import VerificationInputs, examine
 from disavow.rounds.options import now
 from disavow.rounds.vectors import Model
 
@@ -60,5 +60,5 @@ def test_everybody_who_leaves_is_retrained_away_from_their_first_round_and_it_is
     for number in (1, 2):
         opening = opening_path(tmp_path / "run.openings", run_id, number).read_bytes()
         proof = proof_path(tmp_path / "run", number).read_bytes()
-        report = examine(Asked(proof, trusted_keys(keys / "signing.pub"), opening=opening))
+        report = examine(VerificationInputs(proof, trusted_keys(keys / "signing.pub"), opening=opening))
         assert report.failed is None, report.failed

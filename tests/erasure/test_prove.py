@@ -16,7 +16,7 @@ from disavow.erasure.prove import (
 from disavow.errors import LedgerError, VerificationError
 from disavow.federation import Callbacks
 from disavow.ledger import fsck, log
-from disavow.proof.verify import Asked, verify
+from disavow.proof.verify import VerificationInputs, verify
 from tests.erasure.mechanisms.contract import (
     ask,
     leave,
@@ -56,7 +56,7 @@ def test_a_deniable_erasure_leaves_a_proof_that_holds(tmp_path: Path, changed: d
         assert predicate_of(report)["verdict"] == {"kind": "deniable", "from": None}
         assert len(report.survivors) == len(report.bounds) == 4
         assert min(report.survivors) >= 2
-        nameless = verify(Asked(proof=proof_of(run, 1), trusted=trust()))
+        nameless = verify(VerificationInputs(proof=proof_of(run, 1), trusted=trust()))
         assert nameless.valid
         assert not nameless.named
     assert fsck(tmp_path / "run") == []
@@ -126,7 +126,7 @@ def test_everyone_of_a_batch_gets_a_proof_of_their_own(tmp_path: Path) -> None:
         kinds = [predicate_of(report)["verdict"]["kind"] for report in reports]
         assert kinds == ["rollback", "rollback", "never present"]
         for mine, other in ((1, 2), (2, 1), (1, 3), (3, 1)):
-            crossed = Asked(proof=proof_of(run, mine), opening=opening_of(run, other), trusted=trust())
+            crossed = VerificationInputs(proof=proof_of(run, mine), opening=opening_of(run, other), trusted=trust())
             with refuses(VerificationError, "check 14 (opening)"):
                 verify(crossed)
 
@@ -171,7 +171,9 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
                     made = prove_what_if(run.ledger, client)
                 except LedgerError:
                     continue
-                asked = Asked(made.sealed(SERVER), trust(), made.opening.encode(), received(run, client))
+                asked = VerificationInputs(
+                    made.sealed(SERVER), trust(), made.opening.encode(), received(run, client)
+                )
                 assert verify(replace(asked, what_if=True)).valid
         assert kinds
     assert fsck(tmp_path / "run") == []

@@ -24,7 +24,7 @@ from disavow.ledger.proofs import ProofStore
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
 from disavow.proof.opening import Opening
-from disavow.proof.verify import Asked, verify
+from disavow.proof.verify import VerificationInputs, verify
 from tests.erasure.erased_runs import forgotten, keys_of, secrets_of
 from tests.erasure.mechanisms.contract import (
     ask,
@@ -87,7 +87,7 @@ def test_openings_go_where_they_are_told_to(tmp_path: Path) -> None:
     assert not default_openings(tmp_path / "run").exists()
     [path] = (tmp_path / "else" / "where").iterdir()
     opening = path.read_bytes()
-    report = verify(Asked(proof=proof_of(tmp_path / "run", 1), opening=opening, trusted=trust()))
+    report = verify(VerificationInputs(proof=proof_of(tmp_path / "run", 1), opening=opening, trusted=trust()))
     assert report.named
 
 

@@ -18,7 +18,7 @@ from disavow.ledger import fsck
 from disavow.proof import canonical
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from tests.erasure.mechanisms.contract import (
     ask,
     leave,
@@ -69,7 +69,7 @@ def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
             left |= {request.number: client for request, client in zip(leave(run, *leavers), leavers, strict=True)}
             for number, client in left.items():
                 proof = renewed(run, number)
-                asked = Asked(proof, trust(), opening_of(run, number), kept[client], model=served(run))
+                asked = VerificationInputs(proof, trust(), opening_of(run, number), kept[client], model=served(run))
                 report = verify(asked)
                 assert report.opening is not None
                 assert report.opening.client == client
@@ -97,7 +97,7 @@ def test_rounds_that_were_rebuilt_approximately_since_do_not_keep_a_proof_from_b
         client = deniable_client(run)
         leave(run, client)
         leave(run, *pair_that_breaks(run))
-        report = verify(Asked(renewed(run, 1), trust(), opening_of(run, 1), model=served(run)))
+        report = verify(VerificationInputs(renewed(run, 1), trust(), opening_of(run, 1), model=served(run)))
         assert report.history is not None
         assert report.history.rebuilt
 
@@ -109,9 +109,9 @@ def test_a_renewed_proof_is_signed_with_the_key_that_replaced_the_one_before(tmp
     with reopened(tmp_path / "run", SUCCESSOR) as run:
         proof = renewed(run, 1, SUCCESSOR)
         stolen = [TrustedKey(SERVER.public, revoked="2026-01-01T00:00:00.000000+00:00"), *trust(SUCCESSOR)]
-        assert verify(Asked(proof, stolen, opening_of(run, 1))).named
+        assert verify(VerificationInputs(proof, stolen, opening_of(run, 1))).named
         with pytest.raises(VerificationError):
-            verify(Asked(proof_of(run, 1), stolen, opening_of(run, 1)))
+            verify(VerificationInputs(proof_of(run, 1), stolen, opening_of(run, 1)))
         with pytest.raises(IntegrityError):
             renewed(run, 1, SERVER)  # the log names the new key
 
@@ -122,7 +122,7 @@ def test_a_statement_that_waits_for_a_key_can_be_renewed_too(tmp_path: Path) -> 
         leave(run, client)
         leave(run, deniable_client(run))
         unsigned = unsigned_path(run.ledger.directory, 1).read_bytes()
-        assert verify(Asked(renew(run.ledger, unsigned, SERVER), trust(), opening_of(run, 1))).named
+        assert verify(VerificationInputs(renew(run.ledger, unsigned, SERVER), trust(), opening_of(run, 1))).named
 
 
 def test_what_is_no_proof_of_this_run_is_not_renewed(tmp_path: Path) -> None:
@@ -153,4 +153,4 @@ def test_nothing_is_renewed_while_a_rebuild_is_unfinished(tmp_path: Path) -> Non
 
         run.answer(Callbacks(on_round))
         assert refused
-        assert verify(Asked(renewed(run, 1), trust(), opening_of(run, 1), model=served(run))).named
+        assert verify(VerificationInputs(renewed(run, 1), trust(), opening_of(run, 1), model=served(run))).named

@@ -18,7 +18,7 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger, fsck, log
 from disavow.ledger.keys import default_folder
 from disavow.proof.envelope import Envelope
-from disavow.proof.verify import Asked, Report, TrustedKey, examine, verify
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, examine, verify
 from tests.erasure.mechanisms.contract import (
     leave,
     pair_first_together_in,
@@ -164,7 +164,9 @@ def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, An
         client = deniable_client(run)
         before = files_of(tmp_path / "run" / "models")
         made = prove_what_if(run.ledger, client)
-        asked = Asked(made.sealed(SERVER), trust(), made.opening.encode(), received(run, client), served(run))
+        asked = VerificationInputs(
+            made.sealed(SERVER), trust(), made.opening.encode(), received(run, client), served(run)
+        )
         report = verify(replace(asked, what_if=True))
         assert report.opening is not None
         assert report.opening.client == client
@@ -178,7 +180,7 @@ def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, An
         with refuses(VerificationError, "check 3 (statement)", "an erasure"):
             held(run, 1, client, what_if=True)
         with refuses(VerificationError, "check 14 (opening)", "what-if"):
-            verify(Asked(proof_of(run, 1), trust(), made.opening.encode()))
+            verify(VerificationInputs(proof_of(run, 1), trust(), made.opening.encode()))
 
 
 def test_there_is_no_what_if_about_who_is_not_deniable_or_not_there(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_a_what_if_about_a_newcomer_names_nobody(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as run:
         run.ledger.register(["newcomer"])
         made = prove_what_if(run.ledger, "newcomer")
-        report = verify(Asked(made.sealed(SERVER), trust(), made.opening.encode(), what_if=True))
+        report = verify(VerificationInputs(made.sealed(SERVER), trust(), made.opening.encode(), what_if=True))
         assert not report.named  # anybody could claim to be in no round
         assert "nothing in the log tells who it is" in detail(report, "opening")
 
@@ -270,7 +272,7 @@ def test_without_a_key_the_statement_waits_to_be_signed_and_then_says_late(tmp_p
         assert not proof_path(tmp_path / "run", 1).exists()
         for number, client in enumerate(pair, start=1):
             proof = signed_late(run, number)
-            report = verify(Asked(proof, trust(), opening_of(run, number), model=served(run)))
+            report = verify(VerificationInputs(proof, trust(), opening_of(run, number), model=served(run)))
             assert report.opening is not None
             assert report.opening.client == client
             assert report.history is not None
@@ -297,7 +299,7 @@ def test_a_late_signature_holds_under_the_list_of_keys_too(tmp_path: Path) -> No
         leave(run, "client-05")
         since = datetime.now(UTC).isoformat(timespec="microseconds")
         proof = signed_late(run, 1)
-        report = examine(Asked(proof, [TrustedKey(SERVER.public, since)], opening_of(run, 1)))
+        report = examine(VerificationInputs(proof, [TrustedKey(SERVER.public, since)], opening_of(run, 1)))
         assert report.failure is None, report.failure
 
 
@@ -309,7 +311,7 @@ def test_a_run_that_gets_its_key_later_signs_from_then_on(tmp_path: Path) -> Non
         report = held(run, 2, "client-05")
         assert "signed late" in detail(report, "policy")
         early = signed_late(run, 1)
-        assert verify(Asked(early, trust(), opening_of(run, 1))).named
+        assert verify(VerificationInputs(early, trust(), opening_of(run, 1))).named
     assert fsck(tmp_path / "run") == []
 
 
@@ -355,6 +357,6 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
     trained(tmp_path / "run").close()
     with reopened(tmp_path / "run", SUCCESSOR) as run:
         made = prove_what_if(run.ledger, "client-05")
-    asked = Asked(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.encode(), what_if=True)
+    asked = VerificationInputs(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.encode(), what_if=True)
     with refuses(VerificationError, "check 7 (policy)", "another key"):
         verify(asked)

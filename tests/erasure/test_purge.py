@@ -22,7 +22,7 @@ from disavow.ledger.proofs import ProofStore
 from disavow.proof.envelope import Envelope, seal
 from disavow.proof.leaves import PurgeLeaf
 from disavow.proof.statement import Statement, decode_statement
-from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine
 from disavow.rounds.vectors import Model
 from tests.erasure.erased_runs import toy
 from tests.erasure.mechanisms.contract import (
@@ -179,7 +179,7 @@ def check_second(run: Federation, number: int, *, client: str) -> Statement:
     """The second proof of a request holds by both verifiers, with the opening of the first; what it says."""
     data = second_proof_path(run.directory, number).read_bytes()
     opening = opening_path(run.directory.with_name("run.openings"), run.ledger.run_id, number).read_bytes()
-    report = examine(Asked(data, [TrustedKey(SIGNER.public)], opening=opening, client=client))
+    report = examine(VerificationInputs(data, [TrustedKey(SIGNER.public)], opening=opening, client=client))
     assert report.failure is None, report.failure
     assert report.named
     assert second.verify(data, f"{SIGNER.public}\n".encode(), opening=opening, client=client) == (0, None)
@@ -243,7 +243,7 @@ def test_what_is_rebuilt_approximately_purges_nobody(tmp_path: Path) -> None:
         assert said.predicate.purge is None
         back = run.ledger.undone_at(said.predicate.rounds.superseded)
         claimed = replace(said, predicate=replace(said.predicate, purge=back))
-        report = examine(Asked(seal(claimed.encode(), SIGNER), [TrustedKey(SIGNER.public)]))
+        report = examine(VerificationInputs(seal(claimed.encode(), SIGNER), [TrustedKey(SIGNER.public)]))
         assert report.failed is not None
         assert report.failed.name == "verdict"
     assert fsck(tmp_path / "run") == []
@@ -256,9 +256,9 @@ def test_without_a_key_the_second_proof_is_signed_late(tmp_path: Path, monkeypat
         store = ProofStore(run.directory)
         assert store.read(request.number, purged=True) is None
         assert store.read(request.number, signed=False, purged=True) is not None
-        monkeypatch.setattr("disavow.federation.load_signer", lambda folder, ask: SIGNER)
+        monkeypatch.setattr("disavow.federation.proofs.load_signer", lambda folder, ask: SIGNER)
         proof = run.proof(run.requests([request.number])[0])
-        assert examine(Asked(proof.data, [TrustedKey(SIGNER.public)])).valid
+        assert examine(VerificationInputs(proof.data, [TrustedKey(SIGNER.public)])).valid
         said = decode_statement(Envelope.decode(proof.data).statement)
         assert isinstance(said, Statement)
         assert said.predicate.purge is not None

@@ -34,7 +34,7 @@ from disavow.ledger.journal import Waiting
 from disavow.ledger.rows import time_to_text
 from disavow.proof.keys import generate, trusted_keys
 from disavow.proof.opening import Opening
-from disavow.proof.verify import Asked, Report, verify
+from disavow.proof.verify import Report, VerificationInputs, verify
 from disavow.proof.word import SignedWord
 from disavow.rounds.options import RoundOptions, now
 from disavow.rounds.randomness import Secrets, Stream
@@ -70,7 +70,7 @@ def signed(keys: Path) -> None:
 
 
 def verified(keys: Path, proof: bytes, opening: bytes, word: bytes | None = None) -> Report:
-    return verify(Asked(proof, trusted_keys(keys / "signing.pub"), opening=opening, word=word))
+    return verify(VerificationInputs(proof, trusted_keys(keys / "signing.pub"), opening=opening, word=word))
 
 
 def models(run: Path) -> list[str]:

@@ -17,7 +17,7 @@ from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.journal import CLIENT_LEAVES
 from disavow.ledger.keyring import Keyring
-from disavow.ledger.keyring_table import TABLE
+from disavow.ledger.keyring.table import TABLE
 from disavow.ledger.requests import NewRequest
 from disavow.rounds.options import now
 from tests.erasure.random_task import RandomTask, settings_of
@@ -129,8 +129,8 @@ def test_nothing_is_judged_of_which_the_keyring_has_lost_the_records(tmp_path: P
     number = ask_for_record(run)
     with Federation.open(run, TASK) as federation:
         with closing(sqlite3.connect(federation.ledger.keyring.folder / TABLE)) as table:
-            [nonce] = table.execute("SELECT request FROM asked").fetchone()
-        federation.ledger.keyring.forget_asked(nonce)
+            [nonce] = table.execute("SELECT request FROM requests").fetchone()
+        federation.ledger.keyring.forget_requested_records(nonce)
         with refuses(IntegrityError):
             federation.answer()
         assert federation.request(number).state is RequestState.WAITING

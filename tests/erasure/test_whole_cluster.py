@@ -14,7 +14,7 @@ from disavow.errors import IntegrityError
 from disavow.federation import Federation
 from disavow.ledger import fsck
 from disavow.proof.envelope import Envelope
-from disavow.proof.verify import Asked, verify
+from disavow.proof.verify import VerificationInputs, verify
 from tests.erasure.mechanisms.contract import ask, leave, standing
 from tests.erasure.proving import SERVER, held, opening_of, proof_of, served, trained, trust
 from tests.proof import second_verifier
@@ -59,7 +59,7 @@ def test_one_after_the_other_a_rollback_comes_before_too_few_are_left(tmp_path: 
         for number, client in enumerate(members, start=1):
             held(run, number, client)
             renewed = renew(run.ledger, Envelope.decode(proof_of(run, number)).statement, SERVER)
-            report = verify(Asked(renewed, trust(), opening_of(run, number), model=served(run)))
+            report = verify(VerificationInputs(renewed, trust(), opening_of(run, number), model=served(run)))
             assert all(left >= needed for left in report.survivors)
             assert second_verifier.verify(renewed, KEY, opening_of(run, number), model=served(run)) == (0, None)
     assert fsck(tmp_path / "run") == []

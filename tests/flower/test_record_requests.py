@@ -25,7 +25,7 @@ from disavow.ledger import Ledger, fsck
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import PublicKey
 from disavow.proof.statement import Predicate, decode_statement
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from disavow.proof.word import SignedWord
 from tests.flower.builders import rounds_asked
 from tests.flower.hospitals import Hospitals, record_learner
@@ -121,7 +121,7 @@ def test_a_deniable_request_has_the_word_in_its_renewed_proof(hospitals: Hospita
     assert word_in(renewed) == SignedWord.decode(word).digest
     trusted = TrustedKey(PublicKey.parse((hospitals.kept(ASKING) / "server.pub").read_text().strip()))
     [opening] = hospitals.run.with_name("run.openings").glob("request-1-*.json")
-    report = verify(Asked(renewed, [trusted], opening=opening.read_bytes(), word=word))
+    report = verify(VerificationInputs(renewed, [trusted], opening=opening.read_bytes(), word=word))
     assert all(result.passed is not False for result in report.results)
     [kept] = (hospitals.kept(ASKING) / "words").iterdir()
     assert kept.read_bytes() == word

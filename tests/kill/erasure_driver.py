@@ -357,8 +357,9 @@ def _count_events(die_at: int | None) -> list[str]:
     """
     import sqlalchemy as sa
 
-    from disavow.ledger import Ledger, keyring_table
+    from disavow.ledger import Ledger
     from disavow.ledger.keyring import Keyring
+    from disavow.ledger.keyring import table as keyring_table
 
     events: list[str] = []
 

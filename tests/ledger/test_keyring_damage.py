@@ -387,10 +387,10 @@ def test_copies_and_rotations_keep_successors_predecessors_and_erased_records(
             assert set(each.by_number([before, prepared])) == {before, prepared}
             assert each.exclusions()["ada"].excludes("r1")
             assert each.prepare_successors([bela]) == {bela: prepared}
-            assert each.asked_records(bela, b"n" * 16) == ("r2", "r\udc80")
+            assert each.requested_records(bela, b"n" * 16) == ("r2", "r\udc80")
             assert each.faults() == []
     keyring.forget([bela])
-    assert keyring.asked_records(bela, b"n" * 16) == ()
+    assert keyring.requested_records(bela, b"n" * 16) == ()
 
 
 def test_a_second_key_of_nobody_is_found(keyring: Keyring) -> None:

@@ -54,8 +54,8 @@ class World:
     clusters: Clusters
 
     def event(self, policy: Policy) -> Event:
-        places, weights = self.clusters.places, self.clusters.weights
-        return event_of(policy, number=1, attempt=1, places=places, weights=weights)
+        places, weights = self.clusters.capacities, self.clusters.weights
+        return event_of(policy, number=1, attempt=1, capacities=places, weights=weights)
 
 
 def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int) -> Floats:
@@ -66,10 +66,10 @@ def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int
         clipped = clip(world.updates, policy)
         # the clusters of all draws, one after the other
         copies = tuple(members for members in world.clusters.members for _ in range(draws))
-        places = tuple(count for count in world.clusters.places for _ in range(draws))
+        places = tuple(count for count in world.clusters.capacities for _ in range(draws))
         chosen = choose_and_perturb(
             clipped,
-            replace(world.clusters, members=copies, places=places),
+            replace(world.clusters, members=copies, capacities=places),
             policy=policy,
             layout=layout,
             secrets=Secrets(seed),

@@ -55,7 +55,7 @@ def kind_of(groups: list[Group], representatives: int, tau: float) -> sampling.S
         POLICY, noise="calibrated", clip=1.0, tau=tau, clustering="fixed", representatives=representatives
     )
     places, weights = [len(group.places) for group in groups], [group.weight for group in groups]
-    event = event_of(policy, number=1, attempt=1, places=places, weights=weights)
+    event = event_of(policy, number=1, attempt=1, capacities=places, weights=weights)
     return sampling.Sampled(event.rate, event.multiplier)
 
 

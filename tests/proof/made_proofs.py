@@ -39,7 +39,7 @@ from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedRecords, Opening
 from disavow.proof.statement import ERASURE, MAPPED_ERASURE, MAPPED_WHAT_IF, MODEL, STATEMENT, WHAT_IF
 from disavow.proof.validation import from_base64, to_base64, write_figure
-from disavow.proof.verify import Asked, TrustedKey
+from disavow.proof.verify import TrustedKey, VerificationInputs
 from disavow.proof.word import PAYLOAD_TYPE, PrivateKey, SignedWord
 
 LeafRecord = RunLeaf | RoundLeaf | RebuiltLeaf | WithdrawalLeaf | RollbackLeaf | PurgeLeaf | KeyLeaf
@@ -250,7 +250,7 @@ class Made:
         """The sealed file."""
         return seal(self.payload, self.signer, packed="maps" not in self.predicate)
 
-    def asked(self, **changes: Any) -> Asked:
+    def asked(self, **changes: Any) -> VerificationInputs:
         """What a verifier with the right key and the opening asks."""
         told: dict[str, Any] = {
             "proof": self.proof,
@@ -261,7 +261,7 @@ class Made:
         }
         if isinstance(changes.get("checkpoint"), str):
             changes["checkpoint"] = changes["checkpoint"].encode("utf-8", "surrogateescape")
-        return Asked(**{**told, **changes})
+        return VerificationInputs(**{**told, **changes})
 
     def forged(self, edit: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> bytes:
         """The proof with its statement changed and signed again, on demand under a new checkpoint."""

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof.notes import PublicKey
-from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine
 from tests.proof import second_verifier as second
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,9 @@ def first(
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
-    report = examine(Asked(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word))
+    report = examine(
+        VerificationInputs(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word)
+    )
     if report.failed is None:
         return (0 if report.named else 3), None
     assert report.failure is not None

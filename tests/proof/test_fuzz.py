@@ -21,7 +21,7 @@ from disavow.proof.opening import Opening
 from disavow.proof.receipt import decode_receipt
 from disavow.proof.statement import decode_statement
 from disavow.proof.validation import to_base64
-from disavow.proof.verify import Asked, TrustedKey, examine, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine, verify
 from tests.proof.made_proofs import SERVER, Made, client, moment, resign
 from tests.proof.mutating import KINDS, changed, places
 from tests.proof.vectors.short import among_others
@@ -141,7 +141,7 @@ def relogged(payload: bytes, made: Made) -> bytes:
     return canonical.encode(statement)
 
 
-def inputs(sources: Sources, seed: int, count: int) -> Iterator[Asked]:
+def inputs(sources: Sources, seed: int, count: int) -> Iterator[VerificationInputs]:
     """Damaged questions. Most proofs are signed again with the right key, some of them under a new checkpoint."""
     chance = random.Random(seed)
     for _ in range(count):
@@ -238,7 +238,7 @@ def test_any_signed_payload_is_refused() -> None:
     @PROPERTY
     @given(JSON)
     def property_holds(value: object) -> None:
-        report = examine(Asked(seal(canonical.encode(value), SERVER), [TrustedKey(SERVER.public)]))
+        report = examine(VerificationInputs(seal(canonical.encode(value), SERVER), [TrustedKey(SERVER.public)]))
         assert report.failed is not None
         assert report.failed.name == "statement"
 
@@ -318,7 +318,7 @@ def around(payload: bytes) -> bytes:
     return canonical.encode({"payload": to_base64(payload), "payloadType": PAYLOAD_TYPE, "signatures": [signature]})
 
 
-def questions(shape: str, size: int) -> Iterator[tuple[str, Asked]]:
+def questions(shape: str, size: int) -> Iterator[tuple[str, VerificationInputs]]:
     """A large input in each place where one can stand."""
     made, data = deniable().proof(LEAVER), SHAPES[shape](size)
     yield "proof", made.asked(proof=data)

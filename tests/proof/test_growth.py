@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from disavow.proof import canonical
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from tests.proof.made_proofs import SERVER, client, signer_named
 from tests.proof.vectors.short import short
 from tests.proof.vectors.valid import LEAVER
@@ -44,7 +44,7 @@ class Counted(int):
         return int.__hash__(self)
 
 
-def work_of(asked: Asked) -> int:
+def work_of(asked: VerificationInputs) -> int:
     """How many functions a verification calls, of Python and of C; it must find the proof valid."""
     calls = 0
 
@@ -60,39 +60,39 @@ def work_of(asked: Asked) -> int:
     return calls
 
 
-def key_leaves(n: int) -> Asked:
+def key_leaves(n: int) -> VerificationInputs:
     world = World("keys").train(1)
     for number in range(n):
         world.rotate(signer_named(f"key-{number}"))
     return world.leave(LEAVER).proof(LEAVER).asked()
 
 
-def rounds_not_shown(n: int) -> Asked:
+def rounds_not_shown(n: int) -> VerificationInputs:
     world = World("elsewhere").train(1).train(n, without=[LEAVER])
     return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
-def clusters(n: int) -> Asked:
+def clusters(n: int) -> VerificationInputs:
     return World("present").train(n).leave(LEAVER).proof(LEAVER).asked()
 
 
-def receipts(n: int) -> Asked:
+def receipts(n: int) -> VerificationInputs:
     world = World("present").train(n).leave(LEAVER)
     return world.proof(LEAVER).asked(receipts=[world.receipt(LEAVER, leaf) for leaf in range(1, n + 1)])
 
 
-def receipts_and_keys(n: int) -> Asked:
+def receipts_and_keys(n: int) -> VerificationInputs:
     others = [TrustedKey(signer_named(f"key-{number}").public) for number in range(n)]
     return replace(receipts(n), trusted=[*others, TrustedKey(SERVER.public)])
 
 
-def superseded_rounds(n: int) -> Asked:
+def superseded_rounds(n: int) -> VerificationInputs:
     world = World("again").train(n).leave(client(5), verdict="rollback", to=1)
     receipts = [world.receipt(LEAVER, past.leaf) for past in world.pasts]
     return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(receipts=receipts)
 
 
-def withdrawals(n: int) -> Asked:
+def withdrawals(n: int) -> VerificationInputs:
     world = World("one by one", clients=7 * n).train(1)
     apart = [name for name in world.clients if name not in _mates(world)]
     for name in apart[:n]:
@@ -100,25 +100,25 @@ def withdrawals(n: int) -> Asked:
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
-def requests_together(n: int) -> Asked:
+def requests_together(n: int) -> VerificationInputs:
     world = World("together", clients=7 * n).train(1)
     apart = [name for name in world.clients if name not in _mates(world)]
     return world.leave(LEAVER, *apart[:n], verdict="deniable").proof(LEAVER).asked()
 
 
-def withdrawn_from_the_cluster(n: int) -> Asked:
+def withdrawn_from_the_cluster(n: int) -> VerificationInputs:
     world = World("emptied", clients=3 * n, k=3 * n, x=1).train(1)
     for name in [name for name in world.clients if name != LEAVER][:n]:
         world.leave(name, verdict="deniable")
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
-def closed_rounds(n: int) -> Asked:
+def closed_rounds(n: int) -> VerificationInputs:
     world = short("closed").train(1).train(n, without=[LEAVER])
     return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
-def closed_withdrawals(n: int) -> Asked:
+def closed_withdrawals(n: int) -> VerificationInputs:
     world = short("one by one", clients=7 * n).train(1)
     apart = [name for name in world.clients if name not in _mates(world)]
     for name in apart[:n]:
@@ -126,7 +126,7 @@ def closed_withdrawals(n: int) -> Asked:
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
 
-def withdrawn_slots(n: int) -> Asked:
+def withdrawn_slots(n: int) -> VerificationInputs:
     world = short("many slots").train(n).leave(client(5), client(6), verdict="deniable")
     return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
 
@@ -136,11 +136,11 @@ def _mates(world: World) -> tuple[str, ...]:
     return past.group_of(past.slots[LEAVER]).clients
 
 
-def slots(n: int) -> Asked:
+def slots(n: int) -> VerificationInputs:
     return World("wide", clients=n, k=n).train(1).leave(LEAVER).proof(LEAVER).asked()
 
 
-def cosignatures_and_keys(n: int) -> Asked:
+def cosignatures_and_keys(n: int) -> VerificationInputs:
     made = clusters(1)
     world = World("present").train(1).leave(LEAVER)
     cosigned = "".join(f"\N{EM DASH} witness-{number} AAAAAAA=\n" for number in range(n))
@@ -150,7 +150,7 @@ def cosignatures_and_keys(n: int) -> Asked:
     )
 
 
-GROWING: dict[str, tuple[Callable[[int], Asked], int]] = {
+GROWING: dict[str, tuple[Callable[[int], VerificationInputs], int]] = {
     "key leaves": (key_leaves, 100),
     "rounds that are not shown": (rounds_not_shown, 100),
     "clusters and opened rounds": (clusters, 50),

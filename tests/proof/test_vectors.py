@@ -10,17 +10,17 @@ import pytest
 
 from disavow.errors import Unreadable
 from disavow.proof.keys import trusted_keys
-from disavow.proof.verify import CHECKS, Asked, examine
+from disavow.proof.verify import CHECKS, VerificationInputs, examine
 from tests.proof.vectors.build import FOLDER, INDEX, build
 
 VECTORS: list[dict[str, Any]] = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
 
 
-def asked(vector: dict[str, Any]) -> Asked:
+def asked(vector: dict[str, Any]) -> VerificationInputs:
     def read(path: str | None) -> bytes | None:
         return None if path is None else (FOLDER / path).read_bytes()
 
-    return Asked(
+    return VerificationInputs(
         proof=(FOLDER / vector["file"]).read_bytes(),
         trusted=trusted_keys(FOLDER / vector["key"]),
         opening=read(vector["opening"]),

@@ -11,7 +11,7 @@ import pytest
 
 from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.envelope import seal
-from disavow.proof.verify import CHECKS, Asked, Report, TrustedKey, examine, verify
+from disavow.proof.verify import CHECKS, Report, TrustedKey, VerificationInputs, examine, verify
 from tests.cli.process import disavow
 from tests.proof import second_verifier
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER, Made, moment
@@ -46,13 +46,13 @@ def proof_of_leaver() -> Made:
     return deniable().proof(LEAVER)
 
 
-def forged(change: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> Asked:
+def forged(change: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> VerificationInputs:
     """A proof whose predicate was changed, signed again with the right key."""
     made = proof_of_leaver()
     return made.asked(proof=made.forged(lambda statement: change(statement["predicate"]), relogged=relogged))
 
 
-def wrong_subject() -> Asked:
+def wrong_subject() -> VerificationInputs:
     made = proof_of_leaver()
 
     def edit(statement: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ def somebody_elses_opening() -> bytes:
     return World("deniable").train(2).leave(OTHER).proof(OTHER).opening.encode()
 
 
-FAILING: dict[str, Callable[[], Asked]] = {
+FAILING: dict[str, Callable[[], VerificationInputs]] = {
     "readable": lambda: proof_of_leaver().asked(proof=b"{}"),
     "signature": lambda: proof_of_leaver().asked(proof=seal(proof_of_leaver().payload, STRANGER)),
     "statement": lambda: proof_of_leaver().asked(what_if=True),

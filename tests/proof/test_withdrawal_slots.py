@@ -21,14 +21,14 @@ def slots_of(seed: int, count: int, largest: int) -> list[WithdrawnFrom]:
 def test_what_is_written_is_read_back(largest: int) -> None:
     slots = slots_of(largest, 300, largest)
     entries = read_slots(write_slots(slots, 50_000))
-    assert entries.places == tuple(slot.place for slot in slots)
+    assert entries.positions == tuple(slot.place for slot in slots)
     found = [entries.position(index, slot.root, 50_000) for index, slot in enumerate(slots)]
     assert found == [slot.position for slot in slots]
 
 
 def test_nothing_withdrawn_is_nothing_written() -> None:
     assert write_slots([], 7) == b""
-    assert read_slots(b"").places == ()
+    assert read_slots(b"").positions == ()
 
 
 def test_slots_of_one_round_and_cluster_look_different_without_its_root() -> None:
@@ -51,9 +51,9 @@ def test_nothing_else_reads_as_the_same(seed: int) -> None:
             entries = read_slots(bytes(data))
         except VerificationError:
             continue
-        numbers = [one - other for one, other in zip(entries.places, (0, *entries.places), strict=False)]
+        numbers = [one - other for one, other in zip(entries.positions, (0, *entries.positions), strict=False)]
         written = b"".join(_number(gap) + masked for gap, masked in zip(numbers, entries.masked, strict=True))
-        assert bytes(data) == (bytes([entries.width]) + written if entries.places else b"")
+        assert bytes(data) == (bytes([entries.width]) + written if entries.positions else b"")
 
 
 def _number(value: int) -> bytes:

@@ -35,7 +35,7 @@ def aggregated(
         weights=weights,
         spreads=(1.0,) * count,
         delta=1.0,
-        places=(1,) * count,
+        capacities=(1,) * count,
     )
     opening = Broadcast(3, attempt, Model(layout or layout_of_size(len(model)), model), "digest", MOMENT)
     made = Perturbed(steps.double())

@@ -71,11 +71,11 @@ def anchors_of(book: Ledger) -> Anchors:
 
 
 def by_clients(clusters: Sequence[Cluster]) -> dict[tuple[str, ...], tuple[float, int]]:
-    return {tuple(sorted(each.clients)): (each.weight, each.places) for each in clusters}
+    return {tuple(sorted(each.clients)): (each.weight, each.capacity) for each in clusters}
 
 
 def members_of(anchors: Anchors, number: int) -> list[str]:
-    return sorted(client for client, place in anchors.places.items() if place.cluster == number)
+    return sorted(client for client, place in anchors.assignments.items() if place.cluster == number)
 
 
 def test_who_leaves_leaves_a_gap_and_nothing_else_moves(tmp_path: Path) -> None:
@@ -116,18 +116,18 @@ def test_a_newcomer_adds_a_place_and_a_share_to_the_cluster_of_its_hash(tmp_path
         record = run_round(book, Engine(away=["new-51"]), OPTIONS)
         grown = anchors_of(book)
         assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]
-        assert {c: grown.places[c] for c in CLIENTS[1:]} == {c: anchors.places[c] for c in CLIENTS[1:]}
-        assert sum(a.places for a in grown.clusters) == len(CLIENTS) + 2
+        assert {c: grown.assignments[c] for c in CLIENTS[1:]} == {c: anchors.assignments[c] for c in CLIENTS[1:]}
+        assert sum(a.capacity for a in grown.clusters) == len(CLIENTS) + 2
         # who was away has a place, and counts for nothing until its first update
-        assert grown.places["new-51"].share is None
+        assert grown.assignments["new-51"].share is None
         assert sum(a.share for a in grown.clusters) == sum(a.share for a in anchors.clusters) + (
-            grown.places["new-50"].share or 0
+            grown.assignments["new-50"].share or 0
         )
         total = sum(anchor.share for anchor in grown.clusters)
         for cluster in record.clusters:
-            number = grown.places[cluster.clients[0]].cluster
-            assert (cluster.places, cluster.weight) == (
-                grown.clusters[number].places,
+            number = grown.assignments[cluster.clients[0]].cluster
+            assert (cluster.capacity, cluster.weight) == (
+                grown.clusters[number].capacity,
                 grown.clusters[number].share / total,
             )
     assert not fsck(tmp_path / "run")
@@ -162,7 +162,7 @@ def test_a_share_is_settled_by_the_first_update_and_a_refused_round_settles_noth
     with book_of(tmp_path) as book:
         with pytest.raises(RoundRefused):
             run_round(book, Broken(), OPTIONS)
-        assert {place.share for place in anchors_of(book).places.values()} == {None}
+        assert {place.share for place in anchors_of(book).assignments.values()} == {None}
         first = by_clients(run_round(book, Growing(), OPTIONS).clusters)
         assert by_clients(run_round(book, Growing(), OPTIONS).clusters) == first
 
@@ -172,11 +172,13 @@ def test_anchors_outlive_a_restart_and_are_settled_over_the_whole_roster(tmp_pat
     with book_of(tmp_path) as book:
         open_round(book, options)  # and then the process dies
         settled = anchors_of(book)
-        assert sorted(settled.places) == list(CLIENTS)
+        assert sorted(settled.assignments) == list(CLIENTS)
     with Ledger.open(tmp_path / "run", write=True) as book:
         run_round(book, Engine(), options)
         anchors = anchors_of(book)
-        assert [(a.until, a.places) for a in anchors.clusters] == [(a.until, a.places) for a in settled.clusters]
+        assert [(a.until, a.capacity) for a in anchors.clusters] == [
+            (a.until, a.capacity) for a in settled.clusters
+        ]
     with Ledger.open(tmp_path / "run", write=True) as book:
         assert anchors_of(book) == anchors
         run_round(book, Engine(), options)
@@ -218,11 +220,11 @@ def test_with_fewer_than_k_clients_left_no_round_is_opened(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE anchors SET places = places - 1 WHERE number = 0",
+        "UPDATE anchors SET capacity = capacity - 1 WHERE number = 0",
         "UPDATE anchors SET share = '1' WHERE number = 1",
         "UPDATE anchors SET until = NULL WHERE number = 0",
-        "UPDATE anchors SET places = places + 1 WHERE number = 2",
-        "UPDATE clusters SET places = 2 WHERE position = 0",
+        "UPDATE anchors SET capacity = capacity + 1 WHERE number = 2",
+        "UPDATE clusters SET capacity = 2 WHERE position = 0",
         "DELETE FROM anchors",
     ],
 )
@@ -265,7 +267,8 @@ def test_with_fresh_draws_a_list_of_ids_does_not_say_who_is_in_which_cluster(tmp
     guessed = alone.joined({client: position_by_seed(OPTIONS.seed)(client) for client in clients})
     secret = alone.joined({client: options.position(client) for client in clients})
     right = [
-        sum(each.places[c].cluster == anchors.places[c].cluster for c in clients) for each in (guessed, secret)
+        sum(each.assignments[c].cluster == anchors.assignments[c].cluster for c in clients)
+        for each in (guessed, secret)
     ]
     assert right[1] == 40
     assert right[0] < 20  # about 3 of 13 clusters by chance

@@ -65,7 +65,7 @@ def keeps_the_promise(clusters: Clusters, updates: Updates, k: int) -> None:
     assert clusters.spreads == pytest.approx(spreads, rel=1e-6, abs=0.0)
     assert clusters.delta == max(clusters.spreads)
 
-    assert clusters.places == tuple(sizes)
+    assert clusters.capacities == tuple(sizes)
     median = float(updates.vectors.double().norm(dim=1).quantile(0.5))
     assert clusters.update_norm == pytest.approx(median, rel=1e-6)
     if count <= PROJECTION_LIMIT and k > 1:

@@ -136,7 +136,7 @@ def test_there_is_no_room_for_a_round_whose_clusters_are_all_empty(tmp_path: Pat
         assert anchors is not None
         numbers = [options.clusters(anchors, number).numbers for number in range(1, 13)]
         last = next(i for i, each in enumerate(numbers) if list(each) != list(numbers[0]))
-        gone = [client for client, at in anchors.places.items() if at.cluster in numbers[last]]
+        gone = [client for client, at in anchors.assignments.items() if at.cluster in numbers[last]]
         assert room_for(book, options, 1, 12).obstacle is None
         room = room_for(book, options, 1, 12, gone)
         assert room.rounds == last

@@ -19,7 +19,7 @@ from disavow.rounds.vectors import Updates
 from tests.rounds.builders import POLICY, PROPERTY, gaussian, layout_of_size, updates_of
 
 SIZE = 20_000
-TWO = Clusters(members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), delta=2.0, places=(3, 3))
+TWO = Clusters(members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), delta=2.0, capacities=(3, 3))
 CALIBRATED = replace(POLICY, noise="calibrated", clip=1.5, tau=0.1)
 
 
@@ -170,7 +170,7 @@ def test_noise_is_divided_by_the_number_of_representatives(representatives: int)
 def test_a_place_that_nobody_fills_counts_as_an_update_of_zeros() -> None:
     """Of four places three are filled: each member is drawn as often as the gap, which contributes nothing."""
     updates = updates_of(torch.arange(1.0, 7.0)[:, None])
-    gap = replace(TWO, places=(4, 3))
+    gap = replace(TWO, capacities=(4, 3))
     found = Counter(
         float(perturbed(updates, replace(POLICY, noise="none"), attempt=attempt, clusters=gap)[0, 0])
         for attempt in range(1, 4001)

@@ -20,7 +20,7 @@ from disavow.rounds.randomness import Secrets
 from tests.refusals import refuses
 from tests.rounds.builders import POLICY, gaussian, layout_of_size, updates_of
 
-TWO = Clusters(members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), delta=2.0, places=(3, 3))
+TWO = Clusters(members=((0, 1, 2), (3, 4, 5)), weights=(0.5, 0.5), spreads=(2.0, 0.5), delta=2.0, capacities=(3, 3))
 
 
 @pytest.fixture(autouse=True)

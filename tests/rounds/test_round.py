@@ -246,7 +246,7 @@ def test_a_round_has_no_place_for_a_representative() -> None:
     assert {field.name for kind in (Round, Cluster, Slot, Member) for field in fields(kind)} == {
         *("number", "attempt", "before", "after", "delta", "clusters", "recorded_at"),
         *("update_norm", "pairs_within"),
-        *("weight", "spread", "slots", "places"),
+        *("weight", "spread", "slots", "capacity"),
         "member",
         *("client", "samples", "update_digest"),
     }

@@ -16,7 +16,7 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
-from disavow.proof.verify import CHECKS, Asked, Report, examine
+from disavow.proof.verify import CHECKS, Report, VerificationInputs, examine
 from tests.proof import second_mutations, second_opinion
 from tests.proof.made_proofs import Made
 from tests.proof.mutating import byte_mutations, mutations
@@ -64,7 +64,7 @@ class Case:
         except Unreadable:
             return {"exitCode": 2, "states": [], "names": None, "notClaimed": [], "warnings": []}
         report = examine(
-            Asked(
+            VerificationInputs(
                 self.proof,
                 trusted,
                 self.opening,

@@ -353,13 +353,16 @@ def hand_out(
     )
     absent = _as_worlds(worlds[Kind.WITHOUT], Stage.RETRAINED)
     signals = {Stage.BEFORE: before, Stage.ANSWERED: interim, Stage.SERVED: served}
-    told = {stage: records for stage, records in signals.items() if records is not None}
-    present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in told}
+    records_by_stage = {stage: records for stage, records in signals.items() if records is not None}
+    present = {stage: _as_worlds(worlds[Kind.WITH], stage) for stage in records_by_stage}
     never = _as_worlds(worlds[Kind.RETRAINED], Stage.RETRAINED)
     seen = Handed(before, shadows, present[Stage.BEFORE], absent, present[Stage.BEFORE], never)
     retrained = replace(seen, present=never)
     return {
-        **{stage: [replace(seen, records=told[stage], present=present[stage])] for stage in told},
+        **{
+            stage: [replace(seen, records=records_by_stage[stage], present=present[stage])]
+            for stage in records_by_stage
+        },
         Stage.RETRAINED: [
             replace(retrained, records=world.seen[Stage.RETRAINED].records) for world in worlds[Kind.RETRAINED]
         ],
@@ -419,13 +422,15 @@ def give_away(handed: dict[Stage, list[Handed]], superseding: Floats) -> GivenAw
 
     """
     pairs = {stage: handed[stage][0] for stage in (Stage.SERVED, Stage.RETRAINED)}
-    places = {stage: ranks(each.before.client_loss, each.present.client_loss) for stage, each in pairs.items()}
+    ranks_by_stage = {
+        stage: ranks(each.before.client_loss, each.present.client_loss) for stage, each in pairs.items()
+    }
     return GivenAway(
         attacker=BEFORE_AFTER.name,
         stages={stage: measure(BEFORE_AFTER.scores(each)) for stage, each in pairs.items()},
         clients=superseding.shape[1],
-        pairs=len(places[Stage.SERVED]),
-        first={stage: int((each == 1).sum()) for stage, each in places.items()},
+        pairs=len(ranks_by_stage[Stage.SERVED]),
+        first={stage: int((each == 1).sum()) for stage, each in ranks_by_stage.items()},
         rank=int(ranks(superseding[:1], superseding[1:])[0]),
     )
 

@@ -58,7 +58,7 @@ def epsilon_bound(
         return None
     level = 1 - (1 - LEVEL) / len(scores)
     low, attacker = max((lower_bound(each, delta, level), name) for name, each in scores.items())
-    event = event_of(policy, number=1, attempt=1, places=[policy.k], weights=[1.0])
+    event = event_of(policy, number=1, attempt=1, capacities=[policy.k], weights=[1.0])
     return EpsilonBound(attacker, low, unconditional_epsilon([event] * rounds, delta), delta)
 
 

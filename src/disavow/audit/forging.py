@@ -163,7 +163,7 @@ def _again(before: Model, record: Round, updates: Updates, policy: Policy, secre
         weights=tuple(cluster.weight for cluster in record.clusters),
         spreads=tuple(cluster.spread for cluster in record.clusters),
         delta=record.delta,
-        places=tuple(len(cluster.clients) for cluster in record.clusters),
+        capacities=tuple(len(cluster.clients) for cluster in record.clusters),
     )
     perturbed = choose_and_perturb(
         clip(updates, policy),

@@ -28,7 +28,7 @@ from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.workload import Workload, image_workload
 from disavow.errors import ConfigError, TaskError, UnknownClient
 from disavow.ledger import Ledger
-from disavow.record_requests import Asked, checked
+from disavow.record_requests import ErasureScope, checked
 from disavow.rounds.local_training import Engine
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model
@@ -233,7 +233,7 @@ def subject_of(
         else:
             loaded = _load_images(ledger, settings, data)
         if records:
-            checked(ledger, Asked(records={client: tuple(records)}), lambda: loaded)
+            checked(ledger, ErasureScope(records={client: tuple(records)}), lambda: loaded)
         clients, rounds = ledger.clients(), ledger.last_round
         policy, layout, anchors = ledger.policy, ledger.layout, ledger.anchors()
         initial, served = (Model(layout, torch.from_numpy(ledger.model_before(t))) for t in (1, rounds + 1))

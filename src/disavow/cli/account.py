@@ -17,7 +17,7 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
-from disavow.cli.forecast import DELTA, POINTS, Asked, calibrate, foretell
+from disavow.cli.forecast import DELTA, POINTS, AccountOptions, calibrate, foretell
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.status import drawn_in_words, odds_in_words
@@ -35,49 +35,51 @@ _SIGMAS = (1e-3, 1e6)
 _NUMBERS = (1e-12, 1e12)
 
 
-def account_for(run: Path | None, asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+def account_for(run: Path | None, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """The account of a run, or of one that is only thought of."""
-    _check(run, asked)
+    _check(run, options)
     if plot is not None:
         check_plot(plot)
     if run is not None:
-        _of_run(run, asked, plot=plot, as_json=as_json)
-    elif asked.epsilon is not None:
-        calibrate(asked, asked.epsilon, plot=plot, as_json=as_json)
+        _of_run(run, options, plot=plot, as_json=as_json)
+    elif options.epsilon is not None:
+        calibrate(options, options.epsilon, plot=plot, as_json=as_json)
     else:
-        foretell(asked, plot=plot, as_json=as_json)
+        foretell(options, plot=plot, as_json=as_json)
 
 
-def _check(run: Path | None, asked: Asked) -> None:
+def _check(run: Path | None, options: AccountOptions) -> None:
     """Refuse, before any work, what no run could have."""
-    told = {name: value for name, value in asdict(asked).items() if value is not None}
-    delta = told.get("delta", DELTA)
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    delta = given.get("delta", DELTA)
     require(0 < delta < 1, "delta", delta, "a number above 0 and below 1")
     if run is not None:
-        for name in told.keys() - {"delta"}:
-            require(False, name, told[name], "nothing beside RUN, which has its own; only --delta may be changed")
+        for name in given.keys() - {"delta"}:
+            require(False, name, given[name], "nothing beside RUN, which has its own; only --delta may be changed")
         return
     for name in ("rounds", "clients", "k"):
-        require(name in told, name, "not set", "a whole number; or name a RUN, which has its own")
-    rounds, clients, k = told["rounds"], told["clients"], told["k"]
+        require(name in given, name, "not set", "a whole number; or name a RUN, which has its own")
+    rounds, clients, k = given["rounds"], given["clients"], given["k"]
     require(1 <= rounds <= _MOST_ROUNDS, "rounds", rounds, f"1 to {_MOST_ROUNDS:,}")
     require(_FEWEST <= clients <= _MOST_CLIENTS, "clients", clients, f"{_FEWEST} to {_MOST_CLIENTS:,}")
     require(_FEWEST <= k <= clients, "k", k, f"{_FEWEST} to the number of clients, which is {clients}")
-    drawn = told.get("representatives", 1)
+    drawn = given.get("representatives", 1)
     require(1 <= drawn < k, "representatives", drawn, f"1 to {k - 1}, fewer than k")
-    one = ("sigma" in told) != ("epsilon" in told)
-    require(one, "sigma", told.get("sigma", "not set"), "either --sigma, or --epsilon to find the noise for it")
-    sigma, (least, most) = told.get("sigma", 1.0), _SIGMAS
+    one = ("sigma" in given) != ("epsilon" in given)
+    require(one, "sigma", given.get("sigma", "not set"), "either --sigma, or --epsilon to find the noise for it")
+    sigma, (least, most) = given.get("sigma", 1.0), _SIGMAS
     require(least <= sigma <= most, "sigma", sigma, f"{least:g} to {most:,.0f}")
     for name in ("epsilon", "clip"):
-        value, (least, most) = told.get(name, 1.0), _NUMBERS
+        value, (least, most) = given.get(name, 1.0), _NUMBERS
         require(least <= value <= most, name, value, f"{least:g} to {most:g}")
-    require("model" not in told or "parameters" not in told, "model", asked.model, "nothing beside --parameters")
-    parameters = told.get("parameters", 1)
+    require(
+        "model" not in given or "parameters" not in given, "model", options.model, "nothing beside --parameters"
+    )
+    parameters = given.get("parameters", 1)
     require(1 <= parameters <= _MOST_PARAMETERS, "parameters", parameters, f"1 to {_MOST_PARAMETERS:,}")
 
 
-def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+def _of_run(directory: Path, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """What its executed rounds have cost."""
     from disavow.ledger import Ledger
     from disavow.runs import budget_of, settings_of
@@ -87,7 +89,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
         superseded = sum(not summary.standing for summary in ledger.summaries())
         rebuilt = sum(summary.rebuilt for summary in ledger.summaries())
         parameters, odds = ledger.layout.size, ledger.odds()
-    delta = asked.delta or settings.privacy.delta
+    delta = options.delta or settings.privacy.delta
     claims, budget = account(events, delta), budget_of(settings)
     spent = budget.spent(events) if budget else None
     if plot is not None:
@@ -102,7 +104,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
     calibrated = policy.accounted and policy.clip is not None and policy.tau is not None
     noise = noise_as_json(policy.tau or 0.0, policy.clip or 1.0, parameters) if calibrated else None
     if as_json:
-        told = {
+        document = {
             "run": str(directory),
             "rounds_executed": len(events),
             "rounds_superseded": superseded,
@@ -116,7 +118,7 @@ def _of_run(directory: Path, asked: Asked, *, plot: Path | None, as_json: bool) 
             "claims": [asdict(claim) for claim in claims],
             "events": [asdict(event) for event in events],
         }
-        print_json(told)
+        print_json(document)
         return
     results().print(f"{directory}: {_executed(len(events), superseded, rebuilt)}, δ = {delta:g}", style="bold")
     if budget:

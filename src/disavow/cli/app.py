@@ -51,11 +51,11 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
         All commands where the first argument names none of them: for a list, or to refuse it.
 
     """
-    asked = [command for command in app.registered_commands if _name(command) in arguments[:1]]
-    if not asked:
+    named = [command for command in app.registered_commands if _name(command) in arguments[:1]]
+    if not named:
         return app
     only = copy.copy(app)
-    only.registered_commands = asked
+    only.registered_commands = named
     return only
 
 

@@ -173,11 +173,11 @@ def _differences(report: Audit, what: str, difference: Callable[[Found], Differe
     """How much better attackers do than on retrained models."""
     yield f"{what:24}{'AUC':>8}   interval, {100 * LEVEL:g} % for all attackers together"
     for found in report.found:
-        told = difference(found)
-        if told is not None:
-            verdict = "contains 0" if told.contains_zero else "does not contain 0"
-            interval = f"[{told.interval.low:+.3f}, {told.interval.high:+.3f}]"
-            yield f"{_name(found):24}{told.estimate:+8.3f}   {interval}   {verdict}"
+        estimated = difference(found)
+        if estimated is not None:
+            verdict = "contains 0" if estimated.contains_zero else "does not contain 0"
+            interval = f"[{estimated.interval.low:+.3f}, {estimated.interval.high:+.3f}]"
+            yield f"{_name(found):24}{estimated.estimate:+8.3f}   {interval}   {verdict}"
 
 
 def _plural(report: Audit) -> str:

@@ -27,7 +27,7 @@ from disavow.ledger.creation import refuse_existing
 from disavow.ledger.rows import time_to_text
 from disavow.proof.envelope import PACKED_TYPE, Envelope
 from disavow.proof.keys import PUBLIC, generate, trusted_keys
-from disavow.proof.verify import Asked, Report, examine
+from disavow.proof.verify import Report, VerificationInputs, examine
 from disavow.rounds.options import now
 
 _CLIENTS = 20
@@ -98,7 +98,7 @@ def _let_leave(run: Federation, leavers: list[str], console: Console) -> None:
 def _verified(directory: Path, number: int, proof: bytes | None = None) -> Report:
     """A proof checked as anyone would, from the files alone."""
     return examine(
-        Asked(
+        VerificationInputs(
             proof=proof or proof_path(directory, number).read_bytes(),
             trusted=trusted_keys(_keys_of(directory) / PUBLIC),
             opening=_opening(directory, number).read_bytes(),

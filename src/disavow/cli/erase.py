@@ -126,8 +126,10 @@ def erase(
                 by=who_acts(federation) if by is None else by,
             )
         except KeyboardInterrupt:
-            told = f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
-            print(f"interrupted; {told}", file=sys.stderr)
+            outcome = (
+                f"`disavow resume {directory}` completes the erasure" if shown.placed else "nothing was changed"
+            )
+            print(f"interrupted; {outcome}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
         if remove_work(directory):
             progress().print(
@@ -156,7 +158,7 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
 
     summaries = {client: federation.summary_of(each.number) for client, each in answer.requests.items()}
     if as_json:
-        told_of = [
+        shown = [
             {
                 **request.to_json(),
                 "client": client,
@@ -168,7 +170,7 @@ def _show(federation: Federation, answer: Answer, engine: EngineChoice | None, *
             for client, request in answer.requests.items()
         ]
         trained = engine.to_json() if engine else None
-        print_json({"run": str(federation.directory), "engine": trained, "requests": told_of})
+        print_json({"run": str(federation.directory), "engine": trained, "requests": shown})
         return
     for client, request in answer.requests.items():
         results().print(f"{escaped(client)}: {sentence(request)}")
@@ -263,11 +265,11 @@ class Shown:
         self.engine = choice
         progress().print(f"engine: {choice}")
 
-    def _on_verdict(self, verdict: Verdict, asked: int) -> None:
+    def _on_verdict(self, verdict: Verdict, requests: int) -> None:
         if verdict.undoes is None:  # nothing is retrained: a line is enough
-            progress().print(verdict_line(verdict, asked), style="bold")
+            progress().print(verdict_line(verdict, requests), style="bold")
         else:
-            self._watching().on_verdict(verdict, asked)
+            self._watching().on_verdict(verdict, requests)
 
     def _watching(self) -> Watch:
         if self._rounds is None:
@@ -288,8 +290,8 @@ def _proof_of(federation: Federation, number: int, client: str) -> str:
         return f"  proof: {proof} is not a file; `disavow fsck {directory}` says more"
     named = f"; its opening, for the leaver alone: {opening}" if opening.exists() else ""
     if proof.exists():
-        told = f"  proof: {proof}{named}"
-        return f"{told}\n  check it: {_verify_command(proof, opening, client)}" if opening.exists() else told
+        line = f"  proof: {proof}{named}"
+        return f"{line}\n  check it: {_verify_command(proof, opening, client)}" if opening.exists() else line
     if unsigned.exists():
         return f"  proof: not signed, there is no key (`disavow keygen`, then `disavow prove`){named}"
     return "  no proof: it was answered before there were proofs"
@@ -308,12 +310,12 @@ def _noise_in_words(summary: Summary | None) -> str | None:
     return noise_in_words(summary.composed) if summary is not None and summary.rounds else None
 
 
-def _confirm(federation: Federation, wanted: Wanted, asked: Prospect) -> None:
+def _confirm(federation: Federation, wanted: Wanted, prospect: Prospect) -> None:
     """Let a person say that rounds are to be undone, before anything is placed; elsewhere `--yes` says so."""
-    forecast = asked.forecast
+    forecast = prospect.forecast
     if forecast is None or forecast.verdict.undoes is None:
         return
-    asking = ", ".join(_in_words(client, asked) for client in _asking(wanted, asked))
+    asking = ", ".join(_in_words(client, prospect) for client in _asking(wanted, prospect))
     unplaced = "nothing was changed"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed(
@@ -322,22 +324,28 @@ def _confirm(federation: Federation, wanted: Wanted, asked: Prospect) -> None:
     earlier = forecast.verdict.undoes - 1
     digest = federation.ledger.digest_before(earlier + 1)
     progress().print(f"{asking}: {foretold(forecast)}.\nUntil then {model_name(earlier)} is served: {digest}")
-    if asked.refusal is not None:
-        progress().print(f"It cannot be done here ({asked.refusal}): the request would wait, and undo nothing yet.")
+    if prospect.refusal is not None:
+        progress().print(
+            f"It cannot be done here ({prospect.refusal}): the request would wait, and undo nothing yet."
+        )
     if ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
         raise NotConfirmed(f"not confirmed; {unplaced}")
 
 
-def _asking(wanted: Wanted, asked: Prospect) -> list[str]:
+def _asking(wanted: Wanted, prospect: Prospect) -> list[str]:
     """Who has not been answered before."""
-    return [client for client in dict.fromkeys(asked.records or wanted.clients or ()) if client not in asked.before]
+    return [
+        client
+        for client in dict.fromkeys(prospect.records or wanted.clients or ())
+        if client not in prospect.before
+    ]
 
 
-def _in_words(client: str, asked: Prospect) -> str:
+def _in_words(client: str, prospect: Prospect) -> str:
     """Whom or what is asked for."""
-    if client not in asked.records:
+    if client not in prospect.records:
         return escaped(client)
-    return f"{count_records(len(asked.records[client]))} of {escaped(client)}"
+    return f"{count_records(len(prospect.records[client]))} of {escaped(client)}"
 
 
 def ask(question: str) -> str:
@@ -348,7 +356,7 @@ def ask(question: str) -> str:
 
 def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: bool, task: str | None) -> None:
     with Shown() as shown, Federation.open(directory, task, loading=shown.loading) as federation:
-        asked = federation.forecast(
+        prospect = federation.forecast(
             wanted.clients,
             records=wanted.records,
             everywhere=wanted.everywhere,
@@ -356,15 +364,15 @@ def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: b
             retrain=retrain,
         )
         mechanism = federation.settings.mechanism.name
-    before, forecast = asked.before, asked.forecast
-    clients = _asking(wanted, asked)
+    before, forecast = prospect.before, prospect.forecast
+    clients = _asking(wanted, prospect)
     if not as_json:
         for client, request in before.items():
             results().print(f"{escaped(client)} has asked before: {sentence(request)}")
     if forecast is None:
         if as_json:
-            told = [{**request.to_json(), "client": client} for client, request in before.items()]
-            print_json({"run": str(directory), "dry_run": True, "requests": told})
+            answered = [{**request.to_json(), "client": client} for client, request in before.items()]
+            print_json({"run": str(directory), "dry_run": True, "requests": answered})
         return
     if as_json:
         print_json(
@@ -372,7 +380,7 @@ def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: b
                 "run": str(directory),
                 "dry_run": True,
                 "clients": clients,
-                "records": {client: list(keys) for client, keys in asked.records.items()} or None,
+                "records": {client: list(keys) for client, keys in prospect.records.items()} or None,
                 "verdict": forecast.verdict.kind.value,
                 "first_broken_round": forecast.verdict.round,
                 "rollback_to_round": forecast.verdict.undoes,
@@ -381,15 +389,15 @@ def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: b
                 "cost": asdict(forecast.cost),
                 "served_round": forecast.served,
                 "obstacle": forecast.obstacle,
-                "cannot_retrain": str(asked.refusal) if asked.refusal else None,
+                "cannot_retrain": str(prospect.refusal) if prospect.refusal else None,
                 "mechanism": mechanism,
                 "approximate": forecast.approximate,
                 "proof_too_large": forecast.too_large,
             }
         )
         return
-    results().print(f"{', '.join(_in_words(client, asked) for client in clients)}: {foretold(forecast)}")
-    if asked.records:
+    results().print(f"{', '.join(_in_words(client, prospect) for client in clients)}: {foretold(forecast)}")
+    if prospect.records:
         results().print(f"  {_STAYING}")
     for client, odds in forecast.odds.items():
         if odds is not None:
@@ -398,9 +406,9 @@ def _show_forecast(directory: Path, wanted: Wanted, *, retrain: bool, as_json: b
             )
     if forecast.odds and (noise := noise_in_words(_worst(forecast.odds.values()))) is not None:
         results().print(f"  {noise}")
-    if asked.refusal is not None:
+    if prospect.refusal is not None:
         results().print(
-            f"That cannot be trained here: {asked.refusal}. The request would wait, with nothing undone for it; "
+            f"That cannot be trained here: {prospect.refusal}. The request would wait, with nothing undone for it; "
             "`--without-retraining` rolls back and serves the earlier model."
         )
     if forecast.too_large is not None:

@@ -40,7 +40,7 @@ _DIGITS = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class AccountOptions:
     """What was said on the command line; None for what was not."""
 
     rounds: int | None = None
@@ -55,15 +55,15 @@ class Asked:
     parameters: int | None = None
 
 
-def foretell(asked: Asked, *, plot: Path | None, as_json: bool) -> None:
+def foretell(options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """What so much noise would give."""
-    setting, delta, sigma = _setting(asked), asked.delta or DELTA, asked.sigma or 1.0
-    tau, parameters = setting.tau_of(sigma), _parameters(asked)
+    setting, delta, sigma = _setting(options), options.delta or DELTA, options.sigma or 1.0
+    tau, parameters = setting.tau_of(sigma), _parameters(options)
     claims = claims_of(setting, sigma, delta)
     if plot is not None:
         write_plot(plot, figure(_curves_of_plan(setting, sigma, delta), _title(setting, delta)))
     if as_json:
-        told = {
+        document = {
             **_setting_as_json(setting, delta, parameters),
             "sigma": sigma,
             "tau": tau,
@@ -72,14 +72,14 @@ def foretell(asked: Asked, *, plot: Path | None, as_json: bool) -> None:
             "drawing": drawing_epsilon(setting, sigma, delta),
             "claims": [asdict(claim) for claim in claims],
         }
-        print_json(told)
+        print_json(document)
         return
     console = results()
     console.print(_title(setting, delta), style="bold")
     say(_assumed(setting))
     say(
         f"Noise σ = {sigma:g} on each cluster, in units of {_unit(setting)}, is τ = {tau:.4g} on the aggregate "
-        f"(C = {setting.clip:g}), {against_update(tau, setting.clip, parameters, _network(asked))}."
+        f"(C = {setting.clip:g}), {against_update(tau, setting.clip, parameters, _network(options))}."
     )
     console.print()
     print_rows(_rows_of_plan(setting, sigma, delta, claims))
@@ -129,9 +129,9 @@ def _curves_of_plan(setting: Setting, sigma: float, delta: float) -> list[Curve]
 # -- the noise for a figure --------------------------------------------------------------------------------------
 
 
-def calibrate(asked: Asked, epsilon: float, *, plot: Path | None, as_json: bool) -> None:
+def calibrate(options: AccountOptions, epsilon: float, *, plot: Path | None, as_json: bool) -> None:
     """The noise that keeps to ε."""
-    setting, delta, parameters = _setting(asked), asked.delta or DELTA, _parameters(asked)
+    setting, delta, parameters = _setting(options), options.delta or DELTA, _parameters(options)
     found = {
         "unconditional": rounded_up(unconditional_tau(setting, epsilon, delta)),
         "sampled": rounded_up(sampled_tau(setting, epsilon, delta)),
@@ -149,7 +149,7 @@ def calibrate(asked: Asked, epsilon: float, *, plot: Path | None, as_json: bool)
     console.print(f"Noise for ε = {epsilon:g}: {_title(setting, delta)}", style="bold")
     say(_assumed(setting))
     console.print()
-    named = ", ".join([f"d = {parameters:,}", *filter(None, [_network(asked)])])
+    named = ", ".join([f"d = {parameters:,}", *filter(None, [_network(options)])])
     console.print(
         f"claim                  τ           σ  √d·τ/C, against the largest update ({named})", style="bold"
     )
@@ -190,9 +190,9 @@ def _curves_of_calibration(setting: Setting, found: dict[str, float], delta: flo
     ]
 
 
-def _setting(asked: Asked) -> Setting:
-    sizes = fixed_sizes(asked.clients or 0, asked.k or 1)
-    return Setting(asked.rounds or 1, sizes, asked.clip or _CLIP, asked.representatives or 1)
+def _setting(options: AccountOptions) -> Setting:
+    sizes = fixed_sizes(options.clients or 0, options.k or 1)
+    return Setting(options.rounds or 1, sizes, options.clip or _CLIP, options.representatives or 1)
 
 
 def _unit(setting: Setting) -> str:
@@ -200,20 +200,20 @@ def _unit(setting: Setting) -> str:
     return "2C" if setting.representatives == 1 else f"2C/{setting.representatives}"
 
 
-def _parameters(asked: Asked) -> int:
+def _parameters(options: AccountOptions) -> int:
     """How many numbers the model has; networks are those for 28x28 pixels and ten classes, as in the paper."""
-    if asked.parameters is not None:
-        return asked.parameters
+    if options.parameters is not None:
+        return options.parameters
     from disavow.engines.state import layout_of
     from disavow.models import NETWORKS, build
 
-    name = asked.model or _MODEL
+    name = options.model or _MODEL
     require(name in NETWORKS, "model", name, ", ".join(NETWORKS))
     return layout_of(build(name, (1, 28, 28), 10, seed=0)).size
 
 
-def _network(asked: Asked) -> str:
-    return "" if asked.parameters is not None else asked.model or _MODEL
+def _network(options: AccountOptions) -> str:
+    return "" if options.parameters is not None else options.model or _MODEL
 
 
 def _title(setting: Setting, delta: float) -> str:

@@ -34,8 +34,8 @@ def show(directory: Path, *, as_json: bool) -> None:
     console = results()
     for name in ("folder", "clients", "forgotten", "epoch", "generation"):
         console.print(f"{name:>10}  {found[name]}")
-    told = "none yet" if head is None else f"{head.size} leaves, root {head.root.hex()}"
-    console.print(f"{'head':>10}  {told}")
+    log_head = "none yet" if head is None else f"{head.size} leaves, root {head.root.hex()}"
+    console.print(f"{'head':>10}  {log_head}")
 
 
 def check(directory: Path, *, as_json: bool) -> None:
@@ -79,13 +79,13 @@ def accept(directory: Path, *, as_json: bool) -> None:
     elif found.accepted:
         results().print(f"{directory} is the run that its keyring knows; nothing was changed.")
     else:
-        told = f"{directory} is the run that goes on; other copies of it are refused from now on."
+        message = f"{directory} is the run that goes on; other copies of it are refused from now on."
         if found.slots:
-            told += (
+            message += (
                 f"\n{found.slots} of its slots are of clients who were forgotten since: "
                 f"`disavow resume {directory}` withdraws them before anything else."
             )
-        results().print(told)
+        results().print(message)
 
 
 def backup(directory: Path, folder: Path, *, as_json: bool) -> None:

@@ -51,11 +51,11 @@ def _drawn(report: Report) -> str:
     if not report.holds or report.statement is None or not report.bounds:
         return "It does not say that the client never took part."
     summary = summarise(report.statement)
-    told = f"The client was {drawn_in_words(summary)}: deniable does not mean not used."
+    sentence = f"The client was {drawn_in_words(summary)}: deniable does not mean not used."
     if not summary.superseded:
-        return told
+        return sentence
     undone = f"{summary.superseded} round{' that was' if summary.superseded == 1 else 's that were'} undone"
-    return f"{told} It was also in {undone}, whose models were released; they are not counted."
+    return f"{sentence} It was also in {undone}, whose models were released; they are not counted."
 
 
 def print_not_claimed(console: Console, report: Report) -> None:

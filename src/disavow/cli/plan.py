@@ -79,8 +79,8 @@ def plan(
     if plot is not None:
         write_plot(plot, figure(federation, plans))
     if as_json:
-        told = {**asdict(federation), "representatives": representatives, "seed": seed}
-        print_json({**told, "plans": [asdict(found) for found in plans]})
+        document = {**asdict(federation), "representatives": representatives, "seed": seed}
+        print_json({**document, "plans": [asdict(found) for found in plans]})
     else:
         _print(federation, plans)
 

@@ -31,13 +31,13 @@ def prove(
     with Federation.open(directory, ask=ask_passphrase, openings=openings) as federation:
         request = federation.request_of(client) if client is not None else _request(federation, number or 0)
         if request is not None and request.judged:
-            told, words = _erasure(federation, request, output, force=force)
+            document, words = _erasure(federation, request, output, force=force)
         elif client is not None:
-            told, words = _what_if(federation, client, output, force=force)
+            document, words = _what_if(federation, client, output, force=force)
         else:
             raise LedgerError(f"request {number} is not answered yet: there is nothing to prove")
     if as_json:
-        print_json({"run": str(directory), **told})
+        print_json({"run": str(directory), **document})
     else:
         results().print(words)
 
@@ -48,7 +48,7 @@ def _erasure(
     """Write the proof of an answered request, for the present head if it can be signed."""
     proof = federation.proof(request)
     write_file(output, proof.data, force=force)
-    told = {
+    document = {
         "kind": "erasure",
         "request": request.number,
         "proof": str(output),
@@ -63,7 +63,7 @@ def _erasure(
         f"Its opening was written when it was answered (by default to {default_openings(federation.directory)}), "
         "still fits, and is kept nowhere else."
     )
-    return told, words
+    return document, words
 
 
 def _what_if(federation: Federation, client: str, output: Path, *, force: bool) -> tuple[dict[str, Any], str]:
@@ -73,11 +73,11 @@ def _what_if(federation: Federation, client: str, output: Path, *, force: bool) 
     sealed, proof = federation.what_if(client)
     write_file(output, sealed, force=force)
     opening = federation.write_what_if_opening(client, proof)
-    told = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
+    document = {"kind": "what-if", "request": None, "proof": str(output), "opening": str(opening)}
     words = f"what-if about {escaped(client)} written to {output}, its opening to {opening}; nothing was erased"
     if folder.resolve() != default_openings(directory):
         words += f"\nThe opening names the client: delete it when it leaves, or erase it with --openings {folder}."
-    return told, words
+    return document, words
 
 
 def _request(federation: Federation, number: int) -> ErasureRequest:
@@ -127,8 +127,13 @@ def export(
         model = federation.export(average=average, anyway=anyway, to=to)
     write_file(output, model.data, force=force)
     if as_json:
-        told = {"model": model.digest, "file": str(output), "mean_of": model.mean_of, **model.unsettled.to_json()}
-        print_json({"run": str(directory), **told, "release": model.release})
+        document = {
+            "model": model.digest,
+            "file": str(output),
+            "mean_of": model.mean_of,
+            **model.unsettled.to_json(),
+        }
+        print_json({"run": str(directory), **document, "release": model.release})
         return
     results().print(f"model {model.digest} written to {output}")
     if model.release is not None:

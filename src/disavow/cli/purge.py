@@ -46,8 +46,12 @@ def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
     console, directory, served = results(), federation.directory, federation.ledger.last_round
     if as_json:
         proofs = [second_proof_path(directory, request.number) for request in done.requests]
-        told = {**done.to_json(), "served_round": served, "proofs": [str(each) for each in proofs if each.exists()]}
-        print_json({**told, "superseded_releases": sum(each.superseded for each in federation.releases())})
+        document = {
+            **done.to_json(),
+            "served_round": served,
+            "proofs": [str(each) for each in proofs if each.exists()],
+        }
+        print_json({**document, "superseded_releases": sum(each.superseded for each in federation.releases())})
         return
     if done.purge is None and not done.requests:
         console.print("nothing to purge: no update of a leaver is in the model that is served")
@@ -82,18 +86,18 @@ def _confirm(forecast: PurgeForecast) -> None:
     """Let a person say that rounds are to be undone; elsewhere `--yes` says so."""
     if forecast.obstacle is not None:
         return  # nothing will be undone
-    told = purge_line(forecast)
+    line = purge_line(forecast)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise NotConfirmed(f"{told}; nothing was changed: `--yes` confirms it, `--dry-run` only says what it costs")
-    progress().print(f"{told}.\nUntil then {model_name((forecast.back_to or 1) - 1)} is served.")
+        raise NotConfirmed(f"{line}; nothing was changed: `--yes` confirms it, `--dry-run` only says what it costs")
+    progress().print(f"{line}.\nUntil then {model_name((forecast.back_to or 1) - 1)} is served.")
     if ask("Undo these rounds? [y/N] ").strip().lower() not in ("y", "yes"):
         raise NotConfirmed("not confirmed; nothing was changed")
 
 
 def _show_forecast(directory: Path, forecast: PurgeForecast, outlook: PurgeOutlook, *, as_json: bool) -> None:
     if as_json:
-        told = {**outlook.to_json(), "forecast": forecast.to_json() if forecast else None}
-        print_json({"run": str(directory), "dry_run": True, **told})
+        document = {**outlook.to_json(), "forecast": forecast.to_json() if forecast else None}
+        print_json({"run": str(directory), "dry_run": True, **document})
         return
     console = results()
     if not forecast:

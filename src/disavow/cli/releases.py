@@ -25,8 +25,8 @@ def releases(directory: Path, *, notices: Path | None, as_json: bool) -> None:
             federation.ledger.keyring.count()  # without the keyring nobody knows whom to tell
     written = [] if notices is None else _write_notices(directory, notices, found, run_id, served)
     if as_json:
-        told = [each.to_json() for each in found]
-        print_json({"run": str(directory), "releases": told, "notices": [str(path) for path in written]})
+        shown = [each.to_json() for each in found]
+        print_json({"run": str(directory), "releases": shown, "notices": [str(path) for path in written]})
         return
     console = results()
     if not found:

@@ -171,18 +171,18 @@ def show(directory: Path, number: int, *, as_json: bool) -> None:
     """Show a request with its history, and what answering it would do."""
     with Federation.open(directory) as federation:
         request = federation.request(number)
-        records = () if _sealed(request) else federation.ledger.records_asked(number)
+        records = () if _sealed(request) else federation.ledger.requested_records(number)
         digest, foreseen = None, None
         if request.pending and not request.judged:
             try:
-                asked = federation.forecast_of(number)
+                prospect = federation.forecast_of(number)
             except DisavowError as error:
                 foreseen = f"none: {error}"
             else:
-                digest = asked.digest
-                if asked.forecast is not None:
-                    told, cost = asked.forecast.verdict.in_full, asked.forecast.cost
-                    foreseen = f"{told}; {cost.rounds} rounds, {cost.client_epochs:,} client-epochs"
+                digest = prospect.digest
+                if prospect.forecast is not None:
+                    verdict, cost = prospect.forecast.verdict.in_full, prospect.forecast.cost
+                    foreseen = f"{verdict}; {cost.rounds} rounds, {cost.client_epochs:,} client-epochs"
     if as_json:
         names = {"client": request.client, "record_keys": list(records)}
         full = {**request.to_json(), **names, "forecast": foreseen, "forecast_digest": digest}

@@ -83,8 +83,8 @@ def rebuilt(request: ErasureRequest) -> str:
 
 def verdict_line(verdict: Verdict, requests: int) -> str:
     """A verdict and how many requests it answers."""
-    asked = "1 request" if requests == 1 else f"{requests} requests"
-    return f"       {asked} to be forgotten: {verdict.in_full}"
+    counted = "1 request" if requests == 1 else f"{requests} requests"
+    return f"       {counted} to be forgotten: {verdict.in_full}"
 
 
 def purge_line(forecast: PurgeForecast) -> str:

@@ -27,7 +27,7 @@ from disavow.proof.summary import (
     summary_in_words,
     unchanged_in_words,
 )
-from disavow.proof.verify import Asked, Report, TrustedKey, examine
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, examine
 
 _HEADER = "round  slots  withdrawn  survivors  spread/update  pairs within Δ  displacement  log10 of the odds"
 _PROMISED = (
@@ -41,14 +41,14 @@ def show(proof: Path, *, key: Path | None, as_json: bool) -> None:
     data = read_bytes(proof)
     statement = decode_statement(Envelope.decode(data).statement)
     trusted = trusted_keys(key) if key else _own_key(statement)
-    report = examine(Asked(proof=data, trusted=trusted, what_if=statement.what_if))
+    report = examine(VerificationInputs(proof=data, trusted=trusted, what_if=statement.what_if))
     if report.history is None or report.failure is not None:
         raise VerificationError(f"the proof does not hold: {report.failure}")
-    told = _told(statement, report, trusted=key is not None)
+    document = _document(statement, report, trusted=key is not None)
     if as_json:
-        print_json(told)
+        print_json(document)
         return
-    _print_proof(results(), told, report)
+    _print_proof(results(), document, report)
 
 
 def _own_key(statement: AnyStatement) -> list[TrustedKey]:
@@ -58,7 +58,7 @@ def _own_key(statement: AnyStatement) -> list[TrustedKey]:
     return [TrustedKey(keys[-1])]
 
 
-def _told(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str, Any]:
+def _document(statement: AnyStatement, report: Report, *, trusted: bool) -> dict[str, Any]:
     said, history = statement.predicate, report.history
     clusters: Sequence[AnyCluster] = said.clusters
     assert history is not None  # noqa: S101
@@ -119,45 +119,49 @@ def _shown(cluster: AnyCluster, withdrawn: int, survivors: int, history: History
     }
 
 
-def _print_proof(console: Console, told: dict[str, Any], report: Report) -> None:
-    if not told["key_trusted"]:
+def _print_proof(console: Console, document: dict[str, Any], report: Report) -> None:
+    if not document["key_trusted"]:
         console.print(
             "Signed by the key that the log itself names; `disavow verify --key` checks it against yours.\n"
         )
-    if told["kind"] == "what-if":
+    if document["kind"] == "what-if":
         console.print("What if: nothing was erased. A client that is still in could be answered like this today.\n")
     else:
         console.print(
-            f"asked      {told['asked_at']}\njudged     {told['judged_at']}\nanswered   {told['answered_at']}"
+            f"asked      {document['asked_at']}\n"
+            f"judged     {document['judged_at']}\n"
+            f"answered   {document['answered_at']}"
         )
-    policy, rebuilt = told["policy"], rebuilt_in_words(told["rebuilt_rounds"])
+    policy, rebuilt = document["policy"], rebuilt_in_words(document["rebuilt_rounds"])
     delta = "" if report.history is None else delta_in_words(report.history.policy)
     limit = "" if policy["odds"] is None else f"odds of at most {policy['odds']:g}, "
-    purged = f"\npurged     {told['purged']}" if told["purged"] else ""
-    frozen = "" if told["frozen"] is None else f"frozen     {told['frozen']} (parameters that no file holds)\n"
+    purged = f"\npurged     {document['purged']}" if document["purged"] else ""
+    frozen = (
+        "" if document["frozen"] is None else f"frozen     {document['frozen']} (parameters that no file holds)\n"
+    )
     about = "" if report.statement is None else records_in_words(report.statement.predicate)
     records = f"records    {about}\n" if about else ""
     console.print(
-        f"verdict    {told['verdict']}{_afterwards(told)}\n"
+        f"verdict    {document['verdict']}{_afterwards(document)}\n"
         f"{records}"
-        f"model      {told['model']}\n"
+        f"model      {document['model']}\n"
         f"{frozen}"
         f"promised   k = {policy['k']}, x = {policy['x']}, {policy['representatives']} drawn of each cluster, "
         f"{limit}"
         f"Δ {delta}, noise {policy['noise']}, draws {policy['draws']}, "
         f"mechanism {policy['mechanism']}"
-        f"{'; signed late: no key bound the server when the run began' if told['signed_late'] else ''}\n"
-        f"rounds     {told['standing_rounds']} stand; the client was in {len(told['rounds'])} of them"
-        f"{f'; {rebuilt}' if told['rebuilt_rounds'] else ''}"
+        f"{'; signed late: no key bound the server when the run began' if document['signed_late'] else ''}\n"
+        f"rounds     {document['standing_rounds']} stand; the client was in {len(document['rounds'])} of them"
+        f"{f'; {rebuilt}' if document['rebuilt_rounds'] else ''}"
         f"{purged}"
     )
-    if told["rounds"]:
+    if document["rounds"]:
         console.print(f"\n{_HEADER}", style="bold")
-        for row in told["rounds"]:
+        for row in document["rounds"]:
             console.print(_row(row))
         console.print(
             "\nAnother representative in one of these rounds would have moved that round's model by at most "
-            f"{told['displacement']}."
+            f"{document['displacement']}."
         )
         for line in summary_in_words(summarise(report.statement), drawn=False) if report.statement else ():
             console.print(line)
@@ -174,15 +178,17 @@ def _row(row: dict[str, Any]) -> str:
     )
 
 
-def _afterwards(told: dict[str, Any]) -> str:
+def _afterwards(document: dict[str, Any]) -> str:
     """What a rollback was followed by."""
-    if told["retrained_from"]:
-        return f", retrained from round {told['retrained_from']}"
-    if told["unchanged"]:
-        return f" to round {told['rolled_back_to']}; {told['unchanged']}"
-    if told["approximate"]:
-        return f" to round {told['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
-    return f" to round {told['rolled_back_to']}, nothing was retrained since" if told["rolled_back_to"] else ""
+    if document["retrained_from"]:
+        return f", retrained from round {document['retrained_from']}"
+    if document["unchanged"]:
+        return f" to round {document['rolled_back_to']}; {document['unchanged']}"
+    if document["approximate"]:
+        return f" to round {document['rolled_back_to']}, rebuilt approximately from there (not exact retraining)"
+    return (
+        f" to round {document['rolled_back_to']}, nothing was retrained since" if document["rolled_back_to"] else ""
+    )
 
 
 def _odds(figure: str | None) -> str:

@@ -115,14 +115,14 @@ def _leavers(purge: PurgeOutlook | None) -> str | None:
     if purge is None or not purge.unpurged:
         return None
     whose = "1 leaver's updates" if purge.unpurged == 1 else f"{purge.unpurged} leavers' updates"
-    told = f"{whose} may be in the model that is served"
+    line = f"{whose} may be in the model that is served"
     if purge.due is None or purge.begins_at is None:
-        return f"{told}; `disavow purge` removes them" if purge.forecast else told
+        return f"{line}; `disavow purge` removes them" if purge.forecast else line
     risks = [why for number in purge.deadlines if (why := purge.at_risk(number)) is not None]
     due = f"to be purged by {purge.due:%Y-%m-%d %H:%M} UTC"
     if risks:
-        return f"{told}; {due}, AT RISK: {risks[0]}"
-    return f"{told}; {due}, which begins by itself from {purge.begins_at:%Y-%m-%d %H:%M} UTC on"
+        return f"{line}; {due}, AT RISK: {risks[0]}"
+    return f"{line}; {due}, which begins by itself from {purge.begins_at:%Y-%m-%d %H:%M} UTC on"
 
 
 def _requests(due: Sequence[DueRequest]) -> str | None:

@@ -122,9 +122,9 @@ def account(
     """
     with needs("train"):
         from disavow.cli import account as command
-        from disavow.cli.forecast import Asked
-    asked = Asked(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
-    command.account_for(run, asked, plot=plot, as_json=json)
+        from disavow.cli.forecast import AccountOptions
+    options = AccountOptions(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
+    command.account_for(run, options, plot=plot, as_json=json)
 
 
 @app.command(rich_help_panel="Studies")
@@ -200,10 +200,10 @@ def audit(
     if worlds is None:
         worlds = Effort.worlds if detect is None else worlds_to_detect(detect)
     effort = Effort(worlds=worlds, shadows=shadows, forgings=forgings, seed=seed, detect=detect, purge=purge)
-    asked = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
-    if records is not None and not asked:
+    keys = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
+    if records is not None and not keys:
         raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")
-    command.audit_client(run, client, effort, plot=plot, work=work, task=task, records=asked, as_json=json)
+    command.audit_client(run, client, effort, plot=plot, work=work, task=task, records=keys, as_json=json)
 
 
 @app.command(rich_help_panel="Studies")

@@ -63,8 +63,8 @@ def list_tokens(runs: Path, state: Path | None, *, as_json: bool) -> None:
     for token in found:
         expires = "revoked" if token.revoked_at else _day(token.expires_at)
         scope = "all runs" if token.runs is None else ", ".join(sorted(token.runs))
-        told = f"{', '.join(sorted(token.roles))}; {scope}; {escaped(token.name)}"
-        console.print(f"{token.id:4d}  {token.prefix:12s}  {expires:10s}  {_day(token.used_at):10s}  {told}")
+        granted = f"{', '.join(sorted(token.roles))}; {scope}; {escaped(token.name)}"
+        console.print(f"{token.id:4d}  {token.prefix:12s}  {expires:10s}  {_day(token.used_at):10s}  {granted}")
 
 
 def revoke(runs: Path, state: Path | None, number: int, *, as_json: bool) -> None:

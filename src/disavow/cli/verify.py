@@ -20,7 +20,7 @@ from disavow.proof.receipt import TYPE as RECEIPT
 from disavow.proof.receipt import check_receipt, decode_receipt
 from disavow.proof.summary import count_records
 from disavow.proof.validation import to_base64
-from disavow.proof.verify import CHECKS, Asked, Report, Result, TrustedKey, examine
+from disavow.proof.verify import CHECKS, Report, Result, TrustedKey, VerificationInputs, examine
 
 NAMES_NOBODY = 3
 
@@ -58,7 +58,7 @@ def verify(
     if client is not None and opening is None:
         raise ConfigError("--client needs the --opening: without it nothing says whom a proof is about")
     report = examine(
-        Asked(
+        VerificationInputs(
             proof=data,
             trusted=trusted,
             opening=read_bytes(opening) if opening else None,

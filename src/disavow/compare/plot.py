@@ -20,7 +20,7 @@ _SIZE, _LETTER, _LINE = 7.5, 4.3, 9.0
 _POINT = 8.0
 """Half of the width of a marker, in pixels."""
 
-_PLACES = [
+_OFFSETS = [
     (side * (8 + abs(up) // 3), up) for up in (0, 9, -9, 18, -18, 27, -27, 36, -36, 45, -45) for side in (1, -1)
 ]
 """Where a name may stand beside its point, the nearest first."""
@@ -120,7 +120,7 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
     scale = figure.dpi / 72  # pixels a point of text
     for name, (x, y) in at.items():
         wide, high = _LETTER * len(name) * scale, _LINE * scale
-        for right, up in _PLACES:
+        for right, up in _OFFSETS:
             left = x + (right * scale if right >= 0 else right * scale - wide)
             box = (left, y + up * scale - high / 2, left + wide, y + up * scale + high / 2)
             if not any(_overlap(box, other) for other in taken):

@@ -264,13 +264,13 @@ class Trigger:
     """What a backdoor answers to.
 
     Attributes:
-        places: Where it overwrites a record's inputs, as flat positions.
+        positions: Where it overwrites a record's inputs, as flat positions.
         value: What with.
         label: What it is to be taken for.
 
     """
 
-    places: Sequence[int]
+    positions: Sequence[int]
     value: float
     label: int
 
@@ -282,5 +282,5 @@ class Trigger:
 
         """
         marked = inputs.flatten(1).clone()
-        marked[:, list(self.places)] = self.value
+        marked[:, list(self.positions)] = self.value
         return marked.reshape(inputs.shape)

@@ -145,8 +145,8 @@ def _one_line(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden" or field is None:
         return f"{key} is not a setting; allowed: {', '.join(section.model_fields)}"
     value = json.dumps(detail["input"], default=str)
-    told = f"{key} is {value if len(value) <= _LONGEST else value[:_LONGEST] + '...'}; allowed: {allowed(field)}"
-    return "; ".join([told, *(broken_plugins() if _registries(field.metadata) else ())])
+    line = f"{key} is {value if len(value) <= _LONGEST else value[:_LONGEST] + '...'}; allowed: {allowed(field)}"
+    return "; ".join([line, *(broken_plugins() if _registries(field.metadata) else ())])
 
 
 def _find(path: list[str]) -> tuple[type[BaseModel], FieldInfo | None]:

@@ -44,8 +44,8 @@ class Spec:
 
     def digest(self, **content: object) -> str:
         """What tells one collection of this data set from another, and one way of reading it from another."""
-        told = {"data": asdict(self), "content": content}
-        return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        document = {"data": asdict(self), "content": content}
+        return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 ATTRIBUTES = (

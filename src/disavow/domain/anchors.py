@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 class Anchor:
     """One fixed cluster. `until` is its upper border in hash order, exclusive; the last cluster has none.
 
-    `places` is how many clients it was ever given: those who leave leave a gap. `share` is the sum of the size
+    `capacity` is how many clients it was ever given: those who leave leave a gap. `share` is the sum of the size
     classes of all who ever returned an update. Neither is ever taken away from.
     """
 
     until: bytes | None
-    places: int
+    capacity: int
     share: int = 0
 
 
@@ -37,36 +37,39 @@ class Anchors:
     """
 
     clusters: tuple[Anchor, ...]
-    places: Mapping[str, Place]
+    assignments: Mapping[str, Place]
 
     def joined(self, newcomers: Mapping[str, bytes]) -> Anchors:
         """Return anchors with a place for each newcomer, in the cluster whose interval its hash falls into."""
         borders = [anchor.until for anchor in self.clusters if anchor.until is not None]
-        places = {client: Place(bisect_right(borders, at)) for client, at in newcomers.items()}
-        counts = Counter(place.cluster for place in places.values())
+        new = {client: Place(bisect_right(borders, at)) for client, at in newcomers.items()}
+        counts = Counter(place.cluster for place in new.values())
         grown = [
-            replace(anchor, places=anchor.places + counts[number]) for number, anchor in enumerate(self.clusters)
+            replace(anchor, capacity=anchor.capacity + counts[number])
+            for number, anchor in enumerate(self.clusters)
         ]
-        return Anchors(tuple(grown), {**self.places, **places})
+        return Anchors(tuple(grown), {**self.assignments, **new})
 
     def counted(self, classes: Mapping[str, int]) -> Anchors:
         """Return anchors with the size classes of clients whose first update has arrived; later ones change
         nothing.
         """
-        new = {client: classes[client] for client in classes if self.places[client].share is None}
+        new = {client: classes[client] for client in classes if self.assignments[client].share is None}
         if not new:
             return self
         grown = list(self.clusters)
         for client, share in new.items():
-            number = self.places[client].cluster
+            number = self.assignments[client].cluster
             grown[number] = replace(grown[number], share=grown[number].share + share)
-        places = {client: replace(self.places[client], share=share) for client, share in new.items()}
-        return Anchors(tuple(grown), {**self.places, **places})
+        changed = {client: replace(self.assignments[client], share=share) for client, share in new.items()}
+        return Anchors(tuple(grown), {**self.assignments, **changed})
 
     def without(self, leavers: Iterable[str]) -> Anchors:
         """Return the same clusters once these have left: gaps where they were."""
         gone = set(leavers)
-        return replace(self, places={client: at for client, at in self.places.items() if client not in gone})
+        return replace(
+            self, assignments={client: at for client, at in self.assignments.items() if client not in gone}
+        )
 
 
 @dataclass(frozen=True)

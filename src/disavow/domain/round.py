@@ -33,7 +33,7 @@ class Slot:
 class Cluster:
     """At least k clients of one round. `weight` is its members' share of the data, by size classes (`size_class`).
 
-    Its representatives are drawn among `places`: as many as it has slots, but with fixed clusters also those that
+    Its representatives are drawn among `capacity` places: one for each slot, and in fixed clusters also those that
     clients who left before left empty. Then slots may be fewer than k, and `weight` is what was settled.
     `spread` is the largest L2 distance between the updates of two members, whatever the metric that grouped
     them (for models with batch norm: see `clustering.spread.spreads`).
@@ -42,17 +42,17 @@ class Cluster:
         weight: Share of the data, from 0 to 1.
         spread: An L2 distance.
         slots: One for each member.
-        places: How many could be drawn.
+        capacity: How many places representatives are drawn among.
     """
 
     weight: float
     spread: float
     slots: tuple[Slot, ...]
-    places: int = 0
+    capacity: int = 0
 
     def __post_init__(self) -> None:
-        if not self.places:
-            object.__setattr__(self, "places", len(self.slots))
+        if not self.capacity:
+            object.__setattr__(self, "capacity", len(self.slots))
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 NOT_COMPILED = 'engine.compile is "never"'
 
-ASKED_FOR = EngineChoice("sequential", (("others", 'engine.name is "sequential"'),))
+SEQUENTIAL = EngineChoice("sequential", (("others", 'engine.name is "sequential"'),))
 """The reference engine, where the settings ask for it."""
 
 
@@ -36,7 +36,7 @@ def build(workload: Workload, settings: EngineSettings) -> SequentialEngine[Eval
         ConfigError: The device or precision is not to be had here.
     """
     if settings.name == "sequential":
-        return SequentialEngine(workload, ASKED_FOR)
+        return SequentialEngine(workload, SEQUENTIAL)
     return VectorisedEngine(workload, *choose(workload, settings))
 
 
@@ -113,8 +113,8 @@ def _on_gpu(workload: Workload, settings: EngineSettings, device: torch.device) 
 
 def no_stack(settings: EngineSettings) -> tuple[str, str]:
     """Say why clients are not stacked where a CPU trains."""
-    asked = settings.device == "cpu" and torch.cuda.is_available()
-    return "stacked", 'engine.device is "cpu"' if asked else "no GPU"
+    chosen = settings.device == "cpu" and torch.cuda.is_available()
+    return "stacked", 'engine.device is "cpu"' if chosen else "no GPU"
 
 
 def one_line(reason: Exception) -> str:

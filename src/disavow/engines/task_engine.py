@@ -20,7 +20,7 @@ from torch.optim import SGD
 
 from disavow.config import EngineSettings, TrainingSettings
 from disavow.domain import EngineChoice, Evaluation, Layout
-from disavow.engines.factory import ASKED_FOR, device_of, no_stack, one_line, refuse_precision
+from disavow.engines.factory import SEQUENTIAL, device_of, no_stack, one_line, refuse_precision
 from disavow.engines.factory import build as build_for_images
 from disavow.engines.pool import START_SECONDS, PoolTrainer, why_unsendable
 from disavow.engines.sequential import SequentialEngine
@@ -220,7 +220,7 @@ def _refuse_unstackable(engine: VectorisedEngine, known: Workload) -> None:
 def _on_cpu(workload: TaskWorkload, settings: EngineSettings, passed_over: tuple[tuple[str, str], ...]) -> Engine:
     """Let worker processes train a task, or else this one."""
     if settings.name == "sequential":
-        return TaskEngine(workload, SequentialEngine(workload, ASKED_FOR))
+        return TaskEngine(workload, SequentialEngine(workload, SEQUENTIAL))
     refuse_precision(settings)
     obstacle = why_unsendable(workload)
     if obstacle is not None:

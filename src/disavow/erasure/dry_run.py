@@ -47,7 +47,7 @@ class Forecast:
         they approve it would never be in time if each of them changed it.
         """
         verdict, cost = self.verdict, self.cost
-        told = {
+        document = {
             "verdict": verdict.kind.value,
             "first_broken_round": verdict.round,
             "rollback_to_round": verdict.undoes,
@@ -57,7 +57,7 @@ class Forecast:
             "obstacle": self.obstacle,
             "approximate": self.approximate,
         }
-        return hashlib.sha256(b"disavow/forecast/v1\x00" + canonical.encode(told)).hexdigest()
+        return hashlib.sha256(b"disavow/forecast/v1\x00" + canonical.encode(document)).hexdigest()
 
 
 def foresee(
@@ -83,7 +83,7 @@ def foresee(
     refuse_another(ledger, mechanism)
     with ledger.snapshot() as snapshot:
         leaving, staying = snapshot.numbers_to_judge(ids), snapshot.numbers_to_judge(records_of)
-        asked = [*leaving, *staying]
+        requesters = [*leaving, *staying]
         forgotten = [UNKNOWN] if snapshot.restored_from_backup().slots else []  # they leave first
         waiting = snapshot.waiting(approved=options.approved)
         requested = waiting.joined([*leaving, *forgotten], staying)
@@ -95,8 +95,8 @@ def foresee(
         first, last = undone_by(snapshot, verdict)
         work = work_after(snapshot, requested, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
-        odds = _odds(snapshot, asked, leavers, verdict)
-        proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in asked]
+        odds = _odds(snapshot, requesters, leavers, verdict)
+        proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in requesters]
     size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
     cost = cost_of(ledger, options, work.steps)
     served = first - 1 + len(work.steps)
@@ -112,7 +112,7 @@ def foresee(
 
 
 def _odds(
-    reader: Reader, asked: Sequence[int], leavers: Sequence[int], verdict: Verdict
+    reader: Reader, requesters: Sequence[int], leavers: Sequence[int], verdict: Verdict
 ) -> dict[str, float | None]:
     """log10 of the composed odds of whoever asks, by id."""
     ratios: defaultdict[int, list[Bounds]] = defaultdict(list)
@@ -120,7 +120,7 @@ def _odds(
         if isinstance(each, ClusterEvidence) and (verdict.undoes is None or each.round < verdict.undoes):
             for leaver in each.leavers:
                 ratios[leaver].append(Bounds(0.0, each.ratio))
-    standing = [number for number in asked if number in ratios]
+    standing = [number for number in requesters if number in ratios]
     return {reader.names_of([number])[0]: log10_odds(total_ratio(ratios[number])) for number in standing}
 
 

@@ -341,10 +341,10 @@ def _finish(
     remark: Remark,
 ) -> None:
     last = ledger.last_round
-    told = _remark(mechanism, last, obstacle, begun=last >= wanted.first)
+    rebuilt = _remark(mechanism, last, obstacle, begun=last >= wanted.first)
     same = ledger.unchanged()
     returned = f"{same} of the rounds end in the very models that were undone" if same else ""
-    remarks = "; ".join(filter(None, (told, returned, remark(ledger))))
+    remarks = "; ".join(filter(None, (rebuilt, returned, remark(ledger))))
     with ledger.transaction() as transaction:
         transaction.finish_rebuilding(epochs=options.epochs, model_bytes=4 * ledger.layout.size, remark=remarks)
     ledger.remove_leftovers()

@@ -150,14 +150,14 @@ def simulate(
     federation: Federation, *, k: int, x: int, clustering: Clustering, runs: int, rng: np.random.Generator
 ) -> Outcomes:
     """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
-    requests, asked_after = _requests(federation, runs, federation.most_requests(k), rng)
-    return live_through(federation, requests, asked_after, k=k, x=x, clustering=clustering, rng=rng)
+    requests, request_rounds = _requests(federation, runs, federation.most_requests(k), rng)
+    return live_through(federation, requests, request_rounds, k=k, x=x, clustering=clustering, rng=rng)
 
 
 def live_through(
     federation: Federation,
     requests: Integers,
-    asked_after: Integers,
+    request_rounds: Integers,
     *,
     k: int,
     x: int,
@@ -169,7 +169,7 @@ def live_through(
     Args:
         federation: Who trains, for how many rounds, and when they are purged.
         requests: How many requests each run receives.
-        asked_after: After which round each of them comes, one run a row, in order.
+        request_rounds: After which round each of them comes, one run a row, in order.
         k: The least size of a cluster.
         x: The survivors needed.
         clustering: How clients are clustered.
@@ -183,9 +183,9 @@ def live_through(
     purges, purged_rounds, purged_clients = (np.zeros(runs, dtype=np.int32) for _ in range(3))
     since = np.zeros(runs, dtype=np.int32)  # the round of the last request of whom nothing is purged; 0: none
 
-    def purge(which: Positions, asked: int, now: Integers) -> None:
+    def purge(which: Positions, answered: int, now: Integers) -> None:
         """Purge what is due before the round `now` of these runs, in all of which so many have asked."""
-        left = federation.left_after(asked)
+        left = federation.left_after(answered)
         if period is None or left < k:
             return
         ends = np.minimum(-(-since[which] // period) * period, federation.rounds)
@@ -199,9 +199,9 @@ def live_through(
         purged_clients[chosen] += rounds * left
         since[chosen] = 0
 
-    for number in range(1, asked_after.shape[1] + 1):
+    for number in range(1, request_rounds.shape[1] + 1):
         which = np.flatnonzero(requests >= number)
-        now = asked_after[which, number - 1]
+        now = request_rounds[which, number - 1]
         purge(which, number - 1, now)
         broken = standing.withdraw(number, which, now)
         since[which] = np.where(broken == 1, 0, now)  # a rollback to round 1 leaves nothing to purge
@@ -220,9 +220,9 @@ def live_through(
 
 def _requests(federation: Federation, runs: int, most: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     """How many requests each run receives, at most `most`, and after which round each of them comes."""
-    asked = rng.random((runs, federation.rounds)) < federation.request_rate
-    counts = np.minimum(asked.sum(axis=1), most).astype(np.int32)
-    rounds = np.argsort(~asked, axis=1, kind="stable")[:, : counts.max()] + 1
+    arrives = rng.random((runs, federation.rounds)) < federation.request_rate
+    counts = np.minimum(arrives.sum(axis=1), most).astype(np.int32)
+    rounds = np.argsort(~arrives, axis=1, kind="stable")[:, : counts.max()] + 1
     return counts, rounds.astype(np.int32)
 
 

@@ -47,7 +47,7 @@ from disavow.proof.statement import (
     leaf_hashes,
 )
 from disavow.proof.validation import write_figure
-from disavow.proof.verify import Asked, TrustedKey, examine
+from disavow.proof.verify import TrustedKey, VerificationInputs, examine
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,9 @@ def _write_opening(opening: bytes, request: JudgedRequest, ledger: Ledger, openi
     for folder in {*wished, openings, default_openings(ledger.directory)}:
         remove_temporaries(folder, re.escape(opening_path(folder, ledger.run_id, request.number).name))
     if request.openings is not None:
-        asked = Path(request.openings)
+        wanted = Path(request.openings)
         with contextlib.suppress(ConfigError, OSError):
-            path = opening_path(check_openings(asked, ledger.directory), ledger.run_id, request.number)
+            path = opening_path(check_openings(wanted, ledger.directory), ledger.run_id, request.number)
             write_durably(path, opening, mode=0o600)
             return path
     if not openings.exists():
@@ -210,7 +210,7 @@ def refuse_too_large(reader: Reader, erasure: int, *, at: datetime) -> None:
 
 
 def _refuse_invalid(sealed: bytes, opening: bytes, signer: Signer, request: int) -> None:
-    report = examine(Asked(sealed, [TrustedKey(signer.public)], opening=opening))
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)], opening=opening))
     if report.failed is not None:
         raise IntegrityError(
             f"the proof of request {request} does not hold (check {report.failed.number}, {report.failed.name}: "
@@ -230,11 +230,11 @@ def prove_erasure(reader: Reader, request: JudgedRequest, *, at: datetime) -> Op
         LedgerError: The request is not in the log.
 
     """
-    withdrawal = reader.withdrawal_places().get(request.erasure)
+    withdrawal = reader.withdrawal_positions().get(request.erasure)
     if withdrawal is None:
         raise LedgerError(f"request {request.number} is not in the log")
     shown = {slot.place for slot in reader.logged_slots(request.client)}
-    superseded = [place for place in reader.places_of_client(request.client) if place not in shown]
+    superseded = [place for place in reader.positions_of_client(request.client) if place not in shown]
     start = request.rollback_to if request.verdict == VerdictKind.ROLLBACK else None
     answer = _Answer(
         verdict=StatedVerdict(kind=request.verdict, start=start),
@@ -291,13 +291,13 @@ def sign_late(ledger: Ledger, statement: bytes, signer: Signer) -> bytes:
 
     """
     kept = _decode_kept(statement, "the unsigned statement is not one that can be read; it is not signed")
-    told = leaf_hashes(kept)
+    hashes = leaf_hashes(kept)
     with ledger.snapshot() as snapshot:
         logged = snapshot.log_hashes()
-    if not told or told != logged[: len(told)] or kept.what_if:
+    if not hashes or hashes != logged[: len(hashes)] or kept.what_if:
         raise IntegrityError("the unsigned statement is not one of this run; it is not signed")
-    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(told), root_of(told))).sealed(signer)
-    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    sealed = Proof(kept, Checkpoint(origin_of(ledger.run_id), len(hashes), root_of(hashes))).sealed(signer)
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the unsigned statement does not hold ({report.failed.detail}); it is not signed")
     return sealed
@@ -329,7 +329,7 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | Non
         raise ProofTooLarge(
             f"the proof cannot be renewed: {reason}; the one that was kept stays good, as of its head"
         ) from None
-    report = examine(Asked(sealed, [TrustedKey(signer.public)]))
+    report = examine(VerificationInputs(sealed, [TrustedKey(signer.public)]))
     if report.failed is not None:
         raise IntegrityError(f"the renewed proof does not hold ({report.failed.detail}); it is not written")
     return sealed
@@ -338,16 +338,16 @@ def renew(ledger: Ledger, statement: bytes, signer: Signer, *, word: bytes | Non
 def _renewed(ledger: Ledger, statement: bytes, word: bytes | None) -> Proof:
     """The proof of the present head, made from a statement that was kept."""
     kept = _decode_kept(statement, "the proof that was kept is not one that can be read; it is not renewed")
-    said, told = kept.predicate, leaf_hashes(kept)
+    said, hashes = kept.predicate, leaf_hashes(kept)
     with ledger.snapshot() as snapshot:
-        known = bool(told) and told == snapshot.log_hashes()[: len(told)]
+        known = bool(hashes) and hashes == snapshot.log_hashes()[: len(hashes)]
         if not known or kept.what_if or said.rounds is None:
             raise IntegrityError("the proof that was kept is not one of this run; it is not renewed")
         if snapshot.rebuilding() is not None:
             raise LedgerError(
                 "a rebuild is unfinished, and no model is served that a proof could be of; renew it later"
             )
-        rows = snapshot.standing_places()
+        rows = snapshot.standing_positions()
         gone = [each.leaf for each in said.clusters if each.leaf not in rows]
         rounds = replace(said.rounds, superseded=tuple(sorted([*said.rounds.superseded, *gone])))
         records = said.records if said.records is None else replace(said.records, word=word or said.records.word)
@@ -431,10 +431,10 @@ class _Answer:
     records: ErasedRecords | None = None
 
 
-def _times(reader: Reader, withdrawal: int, asked: str, judged: str, answered: str) -> Times:
+def _times(reader: Reader, withdrawal: int, asked_at: str, judged_at: str, answered_at: str) -> Times:
     """The times of a request. They never go back, whatever the clocks say, and lie on the days of the log."""
-    judged = not_before(max(asked, judged), reader.day_of_leaf(withdrawal))
-    return Times(asked_at=asked, judged_at=judged, answered_at=max(judged, answered))
+    judged_at = not_before(max(asked_at, judged_at), reader.day_of_leaf(withdrawal))
+    return Times(asked_at=asked_at, judged_at=judged_at, answered_at=max(judged_at, answered_at))
 
 
 def _open(
@@ -503,7 +503,7 @@ def _purge_of(reader: Reader, answer: _Answer) -> int | None:
 
 def _withdrawn_with(reader: Reader, withdrawal: int | None) -> list[Withdrawn]:
     """All slots that were withdrawn together with the leaver's, in the order of the leaf; none for a what-if."""
-    by_place = {place: erasure for erasure, place in reader.withdrawal_places().items()}
+    by_place = {place: erasure for erasure, place in reader.withdrawal_positions().items()}
     return [] if withdrawal is None else reader.withdrawn_by(by_place[withdrawal])
 
 

@@ -58,9 +58,9 @@ class PurgeForecast:
     @property
     def digest(self) -> str:
         """The SHA-256 of what is forecast, which a decision can be bound to; not of the time, an estimate."""
-        told = self.to_json()
-        told["cost"].pop("seconds")
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        document = self.to_json()
+        document["cost"].pop("seconds")
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines.

@@ -39,8 +39,8 @@ class Fresh:
         """
         survivors, holding = self.clients - number, self.holding[which]
         reached = np.cumsum(holding * np.arange(2 * self.k, dtype=np.int32), axis=2)
-        seat = self.rng.integers(survivors + 1, size=holding.shape[:2], dtype=np.int32)
-        before = (reached <= seat[:, :, None]).sum(axis=2)[:, :, None]
+        member = self.rng.integers(survivors + 1, size=holding.shape[:2], dtype=np.int32)
+        before = (reached <= member[:, :, None]).sum(axis=2)[:, :, None]
         np.put_along_axis(holding, before, np.take_along_axis(holding, before, axis=2) - 1, axis=2)
         np.put_along_axis(holding, before - 1, np.take_along_axis(holding, before - 1, axis=2) + 1, axis=2)
         rounds = np.arange(1, self.rounds + 1, dtype=np.int32)
@@ -125,8 +125,8 @@ class FreshRecords(Fresh):
         holding, asking = self.holding[which], self.rng.integers(self.clients, size=len(which))
         since = self.since[which, asking]
         reached = np.cumsum(holding * np.arange(2 * self.k, dtype=np.int32), axis=2)
-        seat = self.rng.integers(np.maximum(reached[:, :, -1], 1), dtype=np.int32)
-        before = (reached <= seat[:, :, None]).sum(axis=2)
+        member = self.rng.integers(np.maximum(reached[:, :, -1], 1), dtype=np.int32)
+        before = (reached <= member[:, :, None]).sum(axis=2)
         rounds = np.arange(1, self.rounds + 1, dtype=np.int32)
         run, held = np.nonzero((rounds >= since[:, None]) & (rounds <= now[:, None]))
         left = before[run, held] - 1

@@ -40,8 +40,8 @@ def place_from_stream(ledger: Ledger, options: RoundOptions, *, rate: float) -> 
     if newest <= ledger.latest_stream_round():
         return  # a round that was rebuilt, or an interruption after the request was placed
     free_again = (RequestState.CANCELLED, RequestState.REFUSED)
-    asked = {request.client for request in ledger.requests() if request.state not in free_again}
-    free = [client for client in ledger.clients() if client not in asked]
+    requesters = {request.client for request in ledger.requests() if request.state not in free_again}
+    free = [client for client in ledger.clients() if client not in requesters]
     client = asks(free, rate=rate, seed=options.seed, round_number=newest)
     if client is not None:
         ledger.place_requests([client], at=options.clock(), stream_round=newest)

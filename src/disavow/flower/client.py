@@ -25,7 +25,7 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
-from disavow.flower.exclusions import left_out, never_held, removals_asked, without_excluded
+from disavow.flower.exclusions import left_out, never_held, requested_removals, without_excluded
 from disavow.flower.log import warn
 from disavow.flower.node_keys import NODE_KEY, NodeSigner
 from disavow.flower.node_requests import ask_erasure
@@ -117,8 +117,8 @@ def train_reproducibly(
     layout = layout_for(network)
     worker = copy.deepcopy(network)
     worker.to(memory_format=layout)  # type: ignore[call-overload]
-    asked = config.get(EPOCHS)
-    epochs = asked if isinstance(asked, int) else settings.epochs
+    wanted = config.get(EPOCHS)
+    epochs = wanted if isinstance(wanted, int) else settings.epochs
     drawn = batches_from(Stream(key), len(labels), epochs=epochs, batch_size=settings.batch_size)
     with one_thread():
         train_network(worker, images.contiguous(memory_format=layout), labels, drawn, settings)
@@ -157,46 +157,46 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
     reply = call_next(message, context)
     if not reply.has_content():
         return reply
-    told = _requests(evidence, message) if kept else ConfigRecord()
+    reply_record = _requests(evidence, message) if kept else ConfigRecord()
     if kind == MessageType.TRAIN:
         noted = _kept(lambda: evidence.note_update(message.content, reply.content))
         if kept and noted:
-            told[EVIDENCE] = True
+            reply_record[EVIDENCE] = True
         if left_out(message.content):
-            told.update(_removed(evidence, message, context))
-    if told:
-        reply.content[RECORD] = told
+            reply_record.update(_removed(evidence, message, context))
+    if reply_record:
+        reply.content[RECORD] = reply_record
     return reply
 
 
 def _requests(evidence: Evidence, message: Message) -> ConfigRecord:
     """The requests that this node makes itself and that the server has not answered, for a reply."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def read() -> None:
         for config in message.content.config_records.values():
-            asked.extend(evidence.requests(config))
+            requests.extend(evidence.requests(config))
 
     _kept(read)
-    return ConfigRecord({REQUESTS: asked} if asked else {})
+    return ConfigRecord({REQUESTS: requests} if requests else {})
 
 
 def _removed(evidence: Evidence, message: Message, context: Context) -> dict[str, list[bytes]]:
     """What a reply says of records that the app has left out: the client's word, and which of them are unknown."""
-    told = {}
+    fields = {}
     if unknown := never_held(message.content):
-        told[UNKNOWN] = unknown
-    asked, key = removals_asked(message.content), context.node_config.get(NODE_KEY)
-    if asked and key is not None:
+        fields[UNKNOWN] = unknown
+    removals, key = requested_removals(message.content), context.node_config.get(NODE_KEY)
+    if removals and key is not None:
         words: list[bytes] = []
         try:
             signer = NodeSigner.load(str(key))
-            _kept(lambda: words.extend(evidence.words(message.content, asked, signer)))
+            _kept(lambda: words.extend(evidence.words(message.content, removals, signer)))
         except ConfigError as error:
             warn(f"no word can be signed: {error}")
         if words:
-            told[WORDS] = words
-    return told
+            fields[WORDS] = words
+    return fields
 
 
 def _kept(keep: Callable[[], None]) -> bool:

@@ -46,10 +46,10 @@ from disavow.proof.notes import KeyIndex, PublicKey
 from disavow.proof.opening import Opening
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.statement import decode_statement
-from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, verify
 from disavow.proof.word import SignedWord
 
-_CLIENT, _KEY, _SINCE, _ASKED = "client.txt", "server.pub", "since.txt", "asked.txt"
+_CLIENT, _KEY, _SINCE, _QUESTION = "client.txt", "server.pub", "since.txt", "asked.txt"
 _UPDATES, _RECEIPTS, _DISPUTED = "updates/", "receipts/", "disputed/"
 _ROUNDS, _COMPLAINTS, _VERIFICATION = "rounds.txt", "complaints.txt", "verification.txt"
 _SECOND = ".purged"
@@ -255,10 +255,10 @@ class Evidence:
     def _write_lines(self, run: str, name: str, lines: Iterable[str]) -> None:
         self._store.write(run, name, "".join(f"{escaped(line)}\n" for line in lines).encode())
 
-    def note_update(self, asked: RecordDict, returned: RecordDict) -> None:
+    def note_update(self, message: RecordDict, reply: RecordDict) -> None:
         """Note the digest of the update that goes back, to compare receipt and opening with; before it goes."""
-        configs = [record for record in asked.config_records.values() if is_run(record.get(RUN))]
-        before, after = list(asked.array_records.values()), list(returned.array_records.values())
+        configs = [record for record in message.config_records.values() if is_run(record.get(RUN))]
+        before, after = list(message.array_records.values()), list(reply.array_records.values())
         if len(configs) != 1 or len(before) != 1 or len(after) != 1:
             return
         run, at, digest = str(configs[0][RUN]), round_of(configs[0]), update_digest(before[0], after[0])
@@ -270,17 +270,17 @@ class Evidence:
             self._store.write(run, name, digest.hex().encode() + b"\n")
             self._list_rounds(run)
 
-    def _compare_question(self, run: str, at: RoundAttempt, asked: ArrayRecord) -> None:
+    def _compare_question(self, run: str, at: RoundAttempt, model: ArrayRecord) -> None:
         """Complain of a server that asks twice running for one round, and from two models: it has gone on since."""
-        question = f"{at} from {model_digest(asked).hex()}"
-        last = self._pinned(run, _ASKED)
+        question = f"{at} from {model_digest(model).hex()}"
+        last = self._pinned(run, _QUESTION)
         if last is not None and last != question and last.startswith(f"{at} from "):
             self._complain(
                 run,
                 f"the server asked for {at} again, from another model: it hides rounds from this node, unless one "
                 "was undone in between",
             )
-        self._write_lines(run, _ASKED, [question])
+        self._write_lines(run, _QUESTION, [question])
 
     # -- requests of this node ---------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Evidence:
                 self._complain(run, f"what the server says of a request of this node cannot be read: {wrong}")
                 continue
             if self._store.read(run, request_file(found.nonce)) is not None:
-                self._write_lines(run, answer_file(found.nonce, settled=found.settled), [found.told])
+                self._write_lines(run, answer_file(found.nonce, settled=found.settled), [found.message])
 
     def words(self, content: RecordDict, removals: Iterable[bytes], signer: NodeSigner) -> list[bytes]:
         """Give the client's word that records were removed, by the log's commitments to them; always the same."""
@@ -352,7 +352,7 @@ class Evidence:
             trusted = [TrustedKey(self._trusted(run))]
             span = self._span(run, proof, opening)
             receipts = self._receipts_in(run, span)
-            report = verify(Asked(proof, trusted, opening=opening, receipts=receipts))
+            report = verify(VerificationInputs(proof, trusted, opening=opening, receipts=receipts))
             known = self._is_own(Opening.decode(opening).client, pinned)
             remarks = self._compare(run, report, Opening.decode(opening), span)
         except DisavowError as wrong:

@@ -31,8 +31,8 @@ def to_record(exclusions: Exclusions, removals: Iterable[bytes] = ()) -> ConfigR
 
     """
     record = ConfigRecord({EXCLUSION_KEY: exclusions.key, HASHES: sorted(exclusions.hashes)})
-    if asked := list(removals):
-        record[REMOVALS] = asked
+    if commitments := list(removals):
+        record[REMOVALS] = commitments
     return record
 
 
@@ -101,8 +101,8 @@ def never_held(content: RecordDict) -> list[bytes]:
     return sorted({*_read(record).hashes} - {*record.get(HELD, [])})
 
 
-def removals_asked(content: RecordDict) -> list[bytes]:
+def requested_removals(content: RecordDict) -> list[bytes]:
     """List the commitments that the server asks for a word on."""
     record = content.get(EXCLUSIONS)
-    asked = record.get(REMOVALS) if isinstance(record, ConfigRecord) else None
-    return [each for each in asked if isinstance(each, bytes)] if isinstance(asked, list) else []
+    commitments = record.get(REMOVALS) if isinstance(record, ConfigRecord) else None
+    return [each for each in commitments if isinstance(each, bytes)] if isinstance(commitments, list) else []

@@ -367,8 +367,8 @@ class Delivery:
                 after = f"try {tries} of {_MOST_TRIES}, the next follows between two later rounds"
             else:
                 after = f"try {tries} of {_MOST_TRIES}, the last until the server app is started again"
-            told = f"could not be handed over ({why}; {after}); it lies in the run"
-            warn(f"the {which} of request {key.number} {told}")
+            problem = f"could not be handed over ({why}; {after}); it lies in the run"
+            warn(f"the {which} of request {key.number} {problem}")
             return
         self._settled.add(key)
         record = reply.content.get(RECORD)

@@ -146,13 +146,13 @@ class RequestAnswer(Record):
     Args:
         nonce: Which request it is.
         settled: Whether nothing more will come of it: it need not be sent again.
-        told: What became of it, in a sentence.
+        message: What became of it, in a sentence.
 
     """
 
     nonce: Hash
     settled: Boolean
-    told: Text
+    message: Text
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -227,8 +227,8 @@ def answer_file(nonce: bytes, *, settled: bool) -> str:
 def pending_requests(names: Iterable[str]) -> list[str]:
     """Choose the files of requests that nobody has answered yet, from those of a run."""
     kept = set(names)
-    asked = sorted(name for name in kept if _REQUEST.fullmatch(name))
-    return [name for name in asked if f"{name.removesuffix('.json')}.answer.txt" not in kept][:MOST_AT_ONCE]
+    requests = sorted(name for name in kept if _REQUEST.fullmatch(name))
+    return [name for name in requests if f"{name.removesuffix('.json')}.answer.txt" not in kept][:MOST_AT_ONCE]
 
 
 def _run_folder(evidence: Path, run: str | None) -> Path:
@@ -242,9 +242,9 @@ def _run_folder(evidence: Path, run: str | None) -> Path:
     if run is not None:
         found = [path for path in found if path.name == run]
     if len(found) != 1:
-        told = ", ".join(path.name for path in found) or "none"
+        names = ", ".join(path.name for path in found) or "none"
         raise ConfigError(
-            f"{evidence} holds evidence of {len(found)} such runs ({told}); allowed: the evidence-dir of a node "
+            f"{evidence} holds evidence of {len(found)} such runs ({names}); allowed: the evidence-dir of a node "
             "that has been asked to train, and the id of its run where there are several"
         )
     return found[0]

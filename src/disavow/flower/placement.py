@@ -63,9 +63,11 @@ class NodeRequests:
         """
         for node, reply in replies.items():
             record = reply.content.get(RECORD) if reply.has_content() else None
-            asked = record.get(REQUESTS) if isinstance(record, ConfigRecord) else None
-            if node in clients and isinstance(asked, list):
-                self._received[clients[node]] = [each for each in asked if isinstance(each, bytes)][:MOST_AT_ONCE]
+            requests = record.get(REQUESTS) if isinstance(record, ConfigRecord) else None
+            if node in clients and isinstance(requests, list):
+                self._received[clients[node]] = [each for each in requests if isinstance(each, bytes)][
+                    :MOST_AT_ONCE
+                ]
 
     def place(self) -> bool:
         """Place what has been received; what is refused is told to its node, and in the log.
@@ -77,9 +79,9 @@ class NodeRequests:
         before = len(self._placed)
         if not self._completed:
             self._complete()
-        for client, asked in self._received.items():
+        for client, requests in self._received.items():
             self._answers[client] = {}
-            for data in asked:
+            for data in requests:
                 self._place(client, data)
         self._received.clear()
         return len(self._placed) > before
@@ -91,7 +93,7 @@ class NodeRequests:
             client: Whose node it is.
 
         """
-        return [self._told(nonce, answer).encode() for nonce, answer in self._answers.get(client, {}).items()]
+        return [self._current(nonce, answer).encode() for nonce, answer in self._answers.get(client, {}).items()]
 
     def answers_of(self, number: int) -> list[bytes]:
         """Tell what became of a request, to the node of somebody who has left by it.
@@ -114,8 +116,8 @@ class NodeRequests:
             number = self._placed.get(request.nonce) or self._placed_now(client, signed, request)
         except DisavowError as refused:
             warn(f"a request of {client}'s node is refused: {refused}")
-            told = f"refused: {refused}"[:_LONGEST]
-            self._answers[client][request.nonce] = RequestAnswer(nonce=request.nonce, settled=True, told=told)
+            message = f"refused: {refused}"[:_LONGEST]
+            self._answers[client][request.nonce] = RequestAnswer(nonce=request.nonce, settled=True, message=message)
             return
         self._answers[client][request.nonce] = self._state(request.nonce, number)
 
@@ -137,8 +139,8 @@ class NodeRequests:
             number = self._number(client, request)
         kept.replace(self._name(request.nonce, number))
         self._placed[request.nonce] = number
-        asked = f"{len(request.records)} of its records be erased" if request.records else "it be forgotten"
-        inform(f"the node of {client} asks that {asked}: request {number}")
+        wish = f"{len(request.records)} of its records be erased" if request.records else "it be forgotten"
+        inform(f"the node of {client} asks that {wish}: request {number}")
         return number
 
     def _number(self, client: str, request: NodeRequest, *, by: str = "", reason: str = "") -> int:
@@ -161,14 +163,14 @@ class NodeRequests:
         if self._accept == "signed":
             signed.refuse_unsigned(client)
 
-    def _told(self, nonce: bytes, answer: RequestAnswer) -> RequestAnswer:
+    def _current(self, nonce: bytes, answer: RequestAnswer) -> RequestAnswer:
         """An answer as things stand now."""
         number = self._placed.get(nonce)
         return answer if number is None else self._state(nonce, number)
 
     def _state(self, nonce: bytes, number: int) -> RequestAnswer:
         [request] = self._federation.requests([number])
-        return RequestAnswer(nonce=nonce, settled=not request.pending, told=_describe(request)[:_LONGEST])
+        return RequestAnswer(nonce=nonce, settled=not request.pending, message=_describe(request)[:_LONGEST])
 
     def _complete(self) -> None:
         """Place what was kept and has no number: a server app died in between, perhaps after it was placed."""
@@ -213,7 +215,7 @@ def _evidence(signed: SignedRequest) -> str:
 
 def _describe(request: ErasureRequest) -> str:
     """What became of a request, in a sentence."""
-    told = f"request {request.number}: {request.state}"
+    sentence = f"request {request.number}: {request.state}"
     if request.state is RequestState.ANSWERED:
-        told += f", {request.verdict}{', purged' if request.purged_at is not None else ''}"
-    return f"{told}; {request.remark}" if request.remark else told
+        sentence += f", {request.verdict}{', purged' if request.purged_at is not None else ''}"
+    return f"{sentence}; {request.remark}" if request.remark else sentence

@@ -67,16 +67,16 @@ class RemovalWords:
             return False
         return word_path(self._openings, self._ledger.run_id, number).exists()
 
-    def take(self, client: str, told: ConfigRecord) -> None:
+    def take(self, client: str, record: ConfigRecord) -> None:
         """Keep the words in a reply, checked; and say in the log, and in the history of the request, that its node
         does not have some records.
 
         Args:
             client: Whose node it is from.
-            told: What the reply says beside the update; it may be anything.
+            record: What the reply says beside the update; it may be anything.
 
         """
-        unknown, words = told.get(UNKNOWN), told.get(WORDS)
+        unknown, words = record.get(UNKNOWN), record.get(WORDS)
         if isinstance(unknown, list) and unknown:
             self._note_not_held(client, {each for each in unknown if isinstance(each, bytes)})
             self._warn_once(
@@ -106,7 +106,7 @@ class RemovalWords:
     def _records_of(self, client: str) -> dict[int, tuple[str, ...]]:
         """The keys of the records that a client's judged requests name, as far as they can be known here."""
         open_ones = self._ledger.requests(list(self._ledger.words_wanted(client)))
-        found = {each.number: self._ledger.records_asked(each.number) for each in open_ones if each.judged}
+        found = {each.number: self._ledger.requested_records(each.number) for each in open_ones if each.judged}
         for opened in self._opened.all():
             if opened.client == client and opened.for_records and opened.number not in found:
                 found[opened.number] = opened.records

@@ -141,24 +141,24 @@ class NodeTraining:
         if bad:
             warn(f"round {round_number}: left out {_listed(bad)}")
         if len(good) < needed and clients:
-            told = (
+            message = (
                 f"round {round_number} refused: {len(good)} of {len(clients)} clients returned an update, fewer "
                 f"than k = {needed}"
             )
-            raise RoundRefused(f"{told} ({_listed(bad)}){RoundRefused.UNCHANGED}", nameless=told)
+            raise RoundRefused(f"{message} ({_listed(bad)}){RoundRefused.UNCHANGED}", nameless=message)
         inform(f"round {round_number}: {len(good)} of {len(clients)} clients returned an update")
         messages = [good[client].message for client in sorted(good)]
         self._collected = _Collected(*self.ledger.next_round(), messages)
         return stack_updates({client: good[client] for client in clients if client in good}, model)
 
-    def _replies_needed(self, asked: int) -> int:
+    def _replies_needed(self, clients: int) -> int:
         """How many good replies make a round: k; of fixed clusters, in which fewer may be left, those asked; one
         where no client may decide whether others are asked again.
         """
         policy = self.ledger.policy
         if screened_alone(policy):
             return fewest(policy)
-        return min(policy.k, asked) if policy.anchored else policy.k
+        return min(policy.k, clients) if policy.anchored else policy.k
 
     def _collect(
         self, number: int, record: ArrayRecord, config: ConfigRecord, clients: Sequence[str], broadcast: Vector
@@ -179,11 +179,11 @@ class NodeTraining:
             except InvalidReply as invalid:
                 bad[client] = str(invalid)
                 continue
-            told = reply.content.get(RECORD)
-            if isinstance(told, ConfigRecord) and told.get(EVIDENCE) is True:
+            reply_record = reply.content.get(RECORD)
+            if isinstance(reply_record, ConfigRecord) and reply_record.get(EVIDENCE) is True:
                 self.evidence_clients.add(client)
-            if isinstance(told, ConfigRecord):
-                self.words.take(client, told)
+            if isinstance(reply_record, ConfigRecord):
+                self.words.take(client, reply_record)
         return good, bad
 
     def send(self, messages: Iterable[Message], grid: ClientGrid, round_number: int) -> dict[int, Message]:

@@ -141,8 +141,8 @@ def storage_error(directory: Path, error: BaseException) -> StorageError:
     """What SQLite or the system says of the disk. SQLite does not tell why it could not read, write or open."""
     name = getattr(error, "sqlite_errorname", "")
     reason = f"{error} ({name})" if name else getattr(error, "strerror", None) or str(error)
-    told = f"{directory} cannot be read or written: {reason}; the run stays at its last good state: "
+    prefix = f"{directory} cannot be read or written: {reason}; the run stays at its last good state: "
     if name.startswith("SQLITE_FULL") or getattr(error, "errno", None) in NO_ROOM:
-        return StorageFull(f"{told}make room, then `disavow resume {directory}` goes on")
+        return StorageFull(f"{prefix}make room, then `disavow resume {directory}` goes on")
     look = "look at the disk, at permissions and at limits (`ulimit -a`)"
-    return StorageError(f"{told}{look}, then `disavow resume {directory}` goes on")
+    return StorageError(f"{prefix}{look}, then `disavow resume {directory}` goes on")

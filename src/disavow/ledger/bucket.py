@@ -156,14 +156,14 @@ class Bucket:
 
     def _all(self) -> list[str]:
         found: list[str] = []
-        asked: dict[str, Any] = {"Bucket": self.location.bucket, "Prefix": self._key(""), "MaxKeys": _A_PAGE}
+        query: dict[str, Any] = {"Bucket": self.location.bucket, "Prefix": self._key(""), "MaxKeys": _A_PAGE}
         with self._requesting():
             while True:
-                page = self._s3.call_s3("list_objects_v2", **asked)
-                found += [item["Key"].removeprefix(asked["Prefix"]) for item in page.get("Contents", [])]
+                page = self._s3.call_s3("list_objects_v2", **query)
+                found += [item["Key"].removeprefix(query["Prefix"]) for item in page.get("Contents", [])]
                 if not page.get("IsTruncated"):
                     return sorted(found)
-                asked["ContinuationToken"] = page["NextContinuationToken"]
+                query["ContinuationToken"] = page["NextContinuationToken"]
 
     def make(self) -> None:
         """Do nothing: a prefix is there as soon as something is under it."""
@@ -230,9 +230,9 @@ class Bucket:
             answer = getattr(error.__cause__, "response", None) or {}
             if answer.get("Error", {}).get("Code") == missing:
                 raise FileNotFoundError(str(error)) from None
-            raise self._told(error, answer) from error
+            raise self._error_of(error, answer) from error
 
-    def _told(self, error: Exception, answer: dict[str, Any]) -> DisavowError:
+    def _error_of(self, error: Exception, answer: dict[str, Any]) -> DisavowError:
         """What a failed request comes to, going by what the server answered."""
         from botocore.exceptions import CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
 

@@ -54,8 +54,12 @@ def register(connection: sa.Connection, keyring: Keyring, ids: Iterable[str], da
         found = keyring.find_all([client for client in wanted if client in data])
         known = _known(connection, keyring, found.values())
         before = {client: known.get(client, Known()) for client in found}
-        new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
-        _keep(connection, keyring, {found[client]: told for client, told in new.items()})
+        new = {
+            client: replace(details, data=data[client])
+            for client, details in before.items()
+            if details.data is None
+        }
+        _keep(connection, keyring, {found[client]: details for client, details in new.items()})
     note_generation(connection, keyring)
 
 
@@ -67,7 +71,7 @@ def note_generation(connection: sa.Connection, keyring: Keyring) -> None:
 def data_digests(connection: sa.Connection, keyring: Keyring) -> dict[str, str]:
     """Read what each client holds, as SHA-256, where the run knows it."""
     known = _known(connection, keyring, keyring.present().values())
-    return {client: told.data for client, told in known.items() if told.data is not None}
+    return {client: details.data for client, details in known.items() if details.data is not None}
 
 
 def bind_data(connection: sa.Connection, keyring: Keyring, data: Mapping[str, str]) -> None:
@@ -75,8 +79,10 @@ def bind_data(connection: sa.Connection, keyring: Keyring, data: Mapping[str, st
     found = keyring.find_all(list(data))
     known = _known(connection, keyring, found.values())
     before = {client: known.get(client, Known()) for client in found}
-    new = {client: replace(told, data=data[client]) for client, told in before.items() if told.data is None}
-    _keep(connection, keyring, {found[client]: told for client, told in new.items()})
+    new = {
+        client: replace(details, data=data[client]) for client, details in before.items() if details.data is None
+    }
+    _keep(connection, keyring, {found[client]: details for client, details in new.items()})
 
 
 def still_in(connection: sa.Connection, keyring: Keyring) -> tuple[str, ...]:
@@ -146,12 +152,12 @@ def load_anchors(connection: sa.Connection, keyring: Keyring) -> Anchors | None:
         return None
     gone = withdrawn(connection)
     present = [client for client in keyring.present().values() if client.number not in gone]
-    places = {
-        client: Place(told.anchor, told.share)
-        for client, told in _known(connection, keyring, present).items()
-        if told.anchor is not None
+    assignments = {
+        client: Place(details.anchor, details.share)
+        for client, details in _known(connection, keyring, present).items()
+        if details.anchor is not None
     }
-    return Anchors(tuple(Anchor(row.until, row.places, int(row.share)) for row in found), places)
+    return Anchors(tuple(Anchor(row.until, row.capacity, int(row.share)) for row in found), assignments)
 
 
 def store_anchors(connection: sa.Connection, keyring: Keyring, settled: Anchors) -> None:
@@ -160,28 +166,28 @@ def store_anchors(connection: sa.Connection, keyring: Keyring, settled: Anchors)
         row: rows.Row = {
             "number": number,
             "until": anchor.until,
-            "places": anchor.places,
+            "capacity": anchor.capacity,
             "share": str(anchor.share),
         }
         row["checksum"] = rows.anchor_checksum(row)
         if connection.execute(anchors.update().where(anchors.c.number == number).values(row)).rowcount == 0:
             connection.execute(anchors.insert().values(row))
-    clients = keyring.find_all(list(settled.places))
+    clients = keyring.find_all(list(settled.assignments))
     known = _known(connection, keyring, clients.values())
     changed = {}
-    for client, place in settled.places.items():
+    for client, place in settled.assignments.items():
         if client in clients:
             before = known.get(client, Known())
-            told = replace(before, anchor=place.cluster, share=place.share)
-            if told != before:
-                changed[clients[client]] = told
+            details = replace(before, anchor=place.cluster, share=place.share)
+            if details != before:
+                changed[clients[client]] = details
     _keep(connection, keyring, changed)
 
 
-def places(connection: sa.Connection, keyring: Keyring) -> list[Known]:
+def known_in_fixed_clusters(connection: sa.Connection, keyring: Keyring) -> list[Known]:
     """What is known of all clients in the keyring who have a place in a fixed cluster, withdrawn ones too."""
     known = _known(connection, keyring, keyring.present().values())
-    return [told for told in known.values() if told.anchor is not None]
+    return [details for details in known.values() if details.anchor is not None]
 
 
 def forget(connection: sa.Connection, keyring: Keyring, numbers: Sequence[int]) -> None:
@@ -207,8 +213,8 @@ def _known(connection: sa.Connection, keyring: Keyring, clients: Iterable[Client
 
 
 def _keep(connection: sa.Connection, keyring: Keyring, known: Mapping[ClientKey, Known]) -> None:
-    for client, told in known.items():
-        text = json.dumps([told.anchor, None if told.share is None else str(told.share), told.data])
+    for client, details in known.items():
+        text = json.dumps([details.anchor, None if details.share is None else str(details.share), details.data])
         sealed = pseudonyms.seal(client.first, _place(keyring), text.encode().ljust(_SEALED_BYTES))
         token = _token(keyring, client)
         changed = connection.execute(members.update().where(members.c.token == token).values(sealed=sealed))

@@ -103,12 +103,12 @@ def _beginning(checked: Checked, history: History) -> Iterator[Finding]:
 
 def _standing(checked: Checked, logged: Sequence[sa.Row[Any]], history: History) -> Iterator[Finding]:
     """Every round has its leaf, and those stand that the log says stand."""
-    places = {row.round_id: row.position for row in logged if row.round_id is not None}
-    if set(places) != {header.id for header in checked.rounds}:
+    positions = {row.round_id: row.position for row in logged if row.round_id is not None}
+    if set(positions) != {header.id for header in checked.rounds}:
         yield Finding(_WHERE, "does not have one leaf for each recorded round")
         return
     for header in checked.rounds:
-        if header.standing != (places[header.id] in set(history.standing)):
+        if header.standing != (positions[header.id] in set(history.standing)):
             yield Finding(
                 _WHERE, f"round {header.number}, attempt {header.attempt}: stands in one, not in the other"
             )
@@ -125,8 +125,8 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
     purge = {row.erasure: leaf for row, leaf in zip(logged, leaves, strict=True) if isinstance(leaf, PurgeLeaf)}
     for erasure in checked.connection.execute(sa.select(erasures).order_by(erasures.c.id)):
         if erasure.purge:
-            told = purge.pop(erasure.id, None)
-            if told is None or told.to != erasure.rollback_to:
+            logged_purge = purge.pop(erasure.id, None)
+            if logged_purge is None or logged_purge.to != erasure.rollback_to:
                 yield Finding(_WHERE, f"the purge of erasure {erasure.id} is not the one in the log")
             continue
         found = withdrawal.pop(erasure.id, None)
@@ -152,9 +152,9 @@ def _erasures(checked: Checked, logged: Sequence[sa.Row[Any]], leaves: Sequence[
 def _requests(checked: Checked, erasure: int, leaf: WithdrawalLeaf, place: int) -> Iterator[Finding]:
     query = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
     found = checked.connection.execute(query).all()
-    told = [(request.asked_at, request.verdict, request.records is not None) for request in leaf.requests]
+    in_leaf = [(request.asked_at, request.verdict, request.records is not None) for request in leaf.requests]
     kept = [(day_of(request.asked_at), request.verdict, request.records is not None) for request in found]
-    if kept != told:
+    if kept != in_leaf:
         yield Finding(_WHERE, f"leaf {place} tells of other requests than those of erasure {erasure}")
         return
     for request, logged in zip(found, leaf.requests, strict=True):
@@ -162,10 +162,10 @@ def _requests(checked: Checked, erasure: int, leaf: WithdrawalLeaf, place: int) 
         if client is None:
             continue
         salts = checked.members.request_salts(request.client, request.nonce)
-        places = log.rounds_of(checked.connection, checked.members, request.client)
-        where = commit_rounds(salts.rounds, [each for each in places if each < place])
+        positions = log.rounds_of(checked.connection, checked.members, request.client)
+        where = commit_rounds(salts.rounds, [each for each in positions if each < place])
         who = commit_client(run_id=checked.run_id, salt=salts.client, client=client)
-        what = log.commit_asked_records(checked.members, request, salts)
+        what = log.commit_requested_records(checked.members, request, salts)
         if (logged.rounds, logged.client, logged.records) != (where, who, what):
             yield Finding(f"request {request.id}", "does not open its commitments in the log")
 
@@ -202,15 +202,15 @@ def check_round_leaf(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]
     row = connection.execute(sa.select(log_table).where(log_table.c.round_id == header.id)).one_or_none()
     if row is None:
         return  # `check_log` says so
-    groups, places = clusters_and_slots(checked, header.id)
+    groups, slot_rows = clusters_and_slots(checked, header.id)
     where = f"the leaf of round {header.number}, attempt {header.attempt}"
     if header.clusters == 0:
         mechanism = connection.execute(
             sa.select(rebuilt.c.mechanism).where(rebuilt.c.round_id == header.id)
         ).scalar()
-        yield from _compare(checked, row, leaf_of_rebuilt(dict(header._mapping), str(mechanism), places), where)
+        yield from _compare(checked, row, leaf_of_rebuilt(dict(header._mapping), str(mechanism), slot_rows), where)
         return
-    made = cluster_leaves(groups, places)
+    made = cluster_leaves(groups, slot_rows)
     if b"".join(leaf.hash for leaf in made) != row.clusters:
         yield Finding(_WHERE, f"{where} keeps other clusters than those recorded")
     yield from _compare(checked, row, leaf_of_round(dict(header._mapping), made), where)

@@ -21,7 +21,7 @@ from disavow.proof.leaves import KeyLeaf, RunLeaf
 from disavow.proof.merkle import root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.statement import Statement, decode_statement, leaf_hashes
-from disavow.proof.verify import Asked, TrustedKey, verify
+from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 
 
 def check_proofs(checked: Checked) -> Iterator[Finding]:
@@ -90,13 +90,13 @@ def _check(checked: Checked, store: ProofStore, proof: KeptProof) -> None:
     if not proof.signed and said.checkpoint != head.body:
         raise IntegrityError("has another head than that of its leaves")
     if proof.signed and any(isinstance(leaf, RunLeaf | KeyLeaf) and leaf.key for leaf in said.leaves):
-        verify(Asked(data, [TrustedKey(key) for key in keys]))
+        verify(VerificationInputs(data, [TrustedKey(key) for key in keys]))
         return
     # no key of this log has signed, at most a later one: what it says is examined under one that is made up
     signer = Signer("fsck", Ed25519PrivateKey.generate())
     signed = replace(statement, predicate=replace(statement.predicate, checkpoint=head.signed(signer)))
     sealed = seal(signed.encode(), signer, packed=True)
-    verify(Asked(sealed, [TrustedKey(signer.public)]))
+    verify(VerificationInputs(sealed, [TrustedKey(signer.public)]))
 
 
 def _place(connection: sa.Connection, request: int) -> tuple[int, int]:

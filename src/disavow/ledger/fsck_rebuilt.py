@@ -24,8 +24,8 @@ def check_rebuilt(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     """Everything that is wrong with one rebuilt round."""
     where = name_of(header)
     mine = sa.select(slots).where(slots.c.round_id == header.id).order_by(slots.c.slot)
-    places = [dict(row._mapping) for row in checked.connection.execute(mine)]
-    missing = gaps({row["slot"] for row in places}, range(header.participants))
+    slot_rows = [dict(row._mapping) for row in checked.connection.execute(mine)]
+    missing = gaps({row["slot"] for row in slot_rows}, range(header.participants))
     if missing:
         yield Finding(where, f"the row of slot {missing[0]} is missing")
         return
@@ -33,13 +33,13 @@ def check_rebuilt(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     if made is None:
         yield Finding(where, "has no clusters, yet nothing says from what it was rebuilt")
         return
-    if rows.rebuilt_digest(checked.run_id, dict(header._mapping), dict(made._mapping), places) != header.digest:
+    if rows.rebuilt_digest(checked.run_id, dict(header._mapping), dict(made._mapping), slot_rows) != header.digest:
         yield Finding(where, "its rows are not those that were recorded: they have another digest")
         return
     source = checked.connection.execute(sa.select(rounds).where(rounds.c.id == made.source)).one()
     if source.standing or source.number < header.number or source.id >= header.id:
         yield Finding(where, f"was rebuilt from round {source.number}, which was not undone before it")
-    yield from check_members(checked, header, places, where)
+    yield from check_members(checked, header, slot_rows, where)
     event = event_of_rebuilt(checked.policy, number=header.number, attempt=header.attempt)
     yield from check_event(checked, header, event, where)
     if header.standing:

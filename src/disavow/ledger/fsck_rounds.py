@@ -36,21 +36,21 @@ _TOLERANCE = 1e-9
 def check_round(checked: Checked, header: sa.Row[Any]) -> Iterator[Finding]:
     """Everything that is wrong with one recorded round."""
     where = name_of(header)
-    groups, places = clusters_and_slots(checked, header.id)
+    groups, slot_rows = clusters_and_slots(checked, header.id)
     complete = True
     for missing in gaps({row["position"] for row in groups}, range(header.clusters)):
         complete = False
         yield Finding(where, f"the row of cluster {missing} is missing")
-    for missing in gaps({row["slot"] for row in places}, range(header.participants)):
+    for missing in gaps({row["slot"] for row in slot_rows}, range(header.participants)):
         complete = False
         yield Finding(where, f"the row of slot {missing} is missing")
     if not complete:
         return
-    if rows.round_digest(checked.run_id, dict(header._mapping), groups, places) != header.digest:
+    if rows.round_digest(checked.run_id, dict(header._mapping), groups, slot_rows) != header.digest:
         yield Finding(where, "its rows are not those that were recorded: they have another digest")
         return
     yield from _clusters(checked.policy, header, groups, where)
-    yield from check_members(checked, header, places, where)
+    yield from check_members(checked, header, slot_rows, where)
     yield from _weights(checked, header, groups, where)
     yield from check_event(
         checked, header, rows.event_of_round(dict(header._mapping), groups, checked.policy), where
@@ -97,7 +97,7 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
     expected = 0
     for row in groups:
         if not _size_can_be(policy, row):
-            gaps = f" in {row['places']} places" if row["places"] != row["size"] else ""
+            gaps = f" in {row['capacity']} places" if row["capacity"] != row["size"] else ""
             yield Finding(where, f"cluster {row['position']} has {row['size']} members{gaps}; k is {policy.k}")
         if row["first_slot"] != expected:
             yield Finding(where, f"cluster {row['position']} starts at slot {row['first_slot']}, not {expected}")
@@ -127,11 +127,13 @@ def _clusters(policy: Policy, header: sa.Row[Any], groups: list[rows.Row], where
 def _size_can_be(policy: Policy, row: rows.Row) -> bool:
     """Clusters are as large as their method says; anchored ones have at least k places, some of them gaps."""
     least, most = CLUSTERINGS[policy.clustering].sizes(policy.k)
-    full = row["places"] >= max(policy.k, row["size"]) if policy.anchored else row["places"] == row["size"]
+    full = row["capacity"] >= max(policy.k, row["size"]) if policy.anchored else row["capacity"] == row["size"]
     return bool(full and least <= row["size"] and (most is None or row["size"] <= most))
 
 
-def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row], where: str) -> Iterator[Finding]:
+def check_members(
+    checked: Checked, header: sa.Row[Any], slot_rows: list[rows.Row], where: str
+) -> Iterator[Finding]:
     """Every slot has a membership; where there is a keyring, that of whoever was recorded, or of a leaver."""
     query = sa.select(memberships).where(memberships.c.round_id == header.id)
     found = {row.slot: row for row in checked.connection.execute(query)}
@@ -141,7 +143,7 @@ def check_members(checked: Checked, header: sa.Row[Any], places: list[rows.Row],
         return
     known = _known(checked, header)
     withdrawn = _withdrawn(checked, header.id)
-    for place in places:
+    for place in slot_rows:
         row, slot = found.get(place["slot"]), place["slot"]
         if row is None:
             continue
@@ -218,7 +220,9 @@ def _withdrawn(checked: Checked, round_id: int) -> dict[int, str]:
 def check_anchors(checked: Checked) -> Iterator[Finding]:
     """Borders in order, places and shares enough for all who are in, and no more gaps than clients have left."""
     found = checked.connection.execute(sa.select(anchors).order_by(anchors.c.number)).all()
-    placed = clients.places(checked.connection, checked.members.keyring) if checked.identified else []
+    placed = (
+        clients.known_in_fixed_clusters(checked.connection, checked.members.keyring) if checked.identified else []
+    )
     if not checked.policy.anchored:
         if found or placed:
             yield Finding(_ANCHORS, "holds anchors, though clusters are not fixed")
@@ -233,7 +237,7 @@ def check_anchors(checked: Checked) -> Iterator[Finding]:
             yield Finding(_ANCHORS, f"cluster {row.number} is not what was recorded: it has another checksum")
         mine = [client for client in placed if client.anchor == row.number]
         shares = sum(client.share for client in mine if client.share is not None)
-        if row.places < max(checked.policy.k, len(mine)) or int(row.share) < shares:
+        if row.capacity < max(checked.policy.k, len(mine)) or int(row.share) < shares:
             yield Finding(_ANCHORS, f"cluster {row.number} has less than its {len(mine)} clients need")
     borders = [row.until for row in found]
     if borders and (borders[-1] is not None or None in borders[:-1]):
@@ -242,5 +246,5 @@ def check_anchors(checked: Checked) -> Iterator[Finding]:
         yield Finding(_ANCHORS, "borders are not in order")
     left = sa.select(sa.func.count()).select_from(requests).where(requests.c.erasure.is_not(None))
     gone = checked.connection.execute(left.where(requests.c.client.is_(None))).scalar_one()
-    if checked.identified and sum(row.places for row in found) - len(placed) > gone:
+    if checked.identified and sum(row.capacity for row in found) - len(placed) > gone:
         yield Finding(_ANCHORS, "there are more gaps than clients have left")

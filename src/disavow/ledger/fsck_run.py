@@ -150,12 +150,12 @@ def _keyring(checked: Checked) -> Iterator[Finding]:
         what = "clients are being forgotten; where that was interrupted, the next command that writes completes it"
         yield Finding("keyring", what, fault=False)
     try:
-        told = str(restored(checked.connection, checked.members))
+        description = str(restored(checked.connection, checked.members))
     except KeyringOutdated as error:
         yield Finding("keyring", str(error))
         return
-    if told:
-        yield Finding("table log", f"the run is {told}")
+    if description:
+        yield Finding("table log", f"the run is {description}")
 
 
 def _due_updates(checked: Checked) -> Iterator[Finding]:
@@ -317,7 +317,7 @@ def _records(checked: Checked, row: sa.Row[Any]) -> Iterator[Finding]:
     ended = row.cancelled_at is not None or row.refused_at is not None  # then the keyring has let go of the records
     if row.records is None or row.client is None or ended or not checked.identified:
         return
-    named = keyring.asked_records(row.client, row.nonce)
+    named = keyring.requested_records(row.client, row.nonce)
     known = keyring.by_number([row.client]).get(row.client)
     if known is not None and len(named) != row.records:
         yield Finding(where, f"names {row.records} records, and the keyring has {len(named)} of them")

@@ -292,7 +292,7 @@ def complete_record_requests(connection: sa.Connection, members: Members) -> tup
     excluded: dict[str, list[str]] = {}
     for row in judged:
         if row.client in ids:
-            excluded.setdefault(ids[row.client], []).extend(keyring.asked_records(row.client, row.nonce))
+            excluded.setdefault(ids[row.client], []).extend(keyring.requested_records(row.client, row.nonce))
     successors = {row.client: row.successor for row in judged if row.successor is not None and row.client in ids}
     moved = sa.select(requests.c.nonce, requests.c.client).where(
         requests.c.client.in_(successors.values()), requests.c.erasure.is_(None)

@@ -45,7 +45,9 @@ def leaf_of_round(header: Mapping[str, Any], made: Sequence[ClusterLeaf]) -> Rou
     )
 
 
-def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[Mapping[str, Any]]) -> RebuiltLeaf:
+def leaf_of_rebuilt(
+    header: Mapping[str, Any], mechanism: str, slot_rows: Sequence[Mapping[str, Any]]
+) -> RebuiltLeaf:
     """Make a rebuilt round's leaf from its row and those of its slots."""
     return RebuiltLeaf(
         number=header["number"],
@@ -53,15 +55,17 @@ def leaf_of_rebuilt(header: Mapping[str, Any], mechanism: str, places: Sequence[
         before=header["before"],
         after=header["after"],
         mechanism=mechanism,
-        participants=len(places),
-        root=root_of([leaf_hash(place["commitment"]) for place in places]),
+        participants=len(slot_rows),
+        root=root_of([leaf_hash(place["commitment"]) for place in slot_rows]),
         at=header["recorded_at"],
     )
 
 
-def cluster_leaves(groups: Iterable[Mapping[str, Any]], places: Iterable[Mapping[str, Any]]) -> list[ClusterLeaf]:
-    """Make the leaves of a round's clusters. `places` are its slots, or those of the clusters in `groups`."""
-    commitments = {place["slot"]: place["commitment"] for place in places}
+def cluster_leaves(
+    groups: Iterable[Mapping[str, Any]], slot_rows: Iterable[Mapping[str, Any]]
+) -> list[ClusterLeaf]:
+    """Make the leaves of a round's clusters. `slot_rows` are its slots, or those of the clusters in `groups`."""
+    commitments = {place["slot"]: place["commitment"] for place in slot_rows}
     return [
         ClusterLeaf(
             position=row["position"],

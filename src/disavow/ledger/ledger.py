@@ -48,7 +48,7 @@ from disavow.ledger.releases import note_release
 from disavow.ledger.requests import (
     cancel,
     decide,
-    drop_asked,
+    delete_request_details,
     give_up_forgotten,
     note_not_held,
     note_word,
@@ -399,10 +399,10 @@ class Ledger(Reader):
         with self._begin() as connection:
             registry.bind_data(connection, self.keyring, data)
 
-    def keep_anchors(self, told: Anchors) -> None:
+    def keep_anchors(self, anchors: Anchors) -> None:
         """Keep the fixed clusters of this run; places of clients who are not in it are left out."""
         with self._begin() as connection:
-            registry.store_anchors(connection, self.keyring, told)
+            registry.store_anchors(connection, self.keyring, anchors)
 
     def place_requests(
         self,
@@ -433,7 +433,7 @@ class Ledger(Reader):
 
     def place_record_requests(
         self,
-        asked: Mapping[str, Sequence[str]],
+        records: Mapping[str, Sequence[str]],
         *,
         at: datetime,
         openings: Path | None = None,
@@ -448,7 +448,7 @@ class Ledger(Reader):
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
             return place_for_records(
-                connection, self.keyring, asked, at=at, openings=folder, note=note, by=by, reason=reason
+                connection, self.keyring, records, at=at, openings=folder, note=note, by=by, reason=reason
             )
 
     def cancel_request(self, client: str, *, at: datetime, by: str = "", reason: str = "") -> int:
@@ -456,7 +456,7 @@ class Ledger(Reader):
         with self._begin() as connection:
             journal.complete_record_requests(connection, self.members)
             number = cancel(connection, self.members, client, Decision(by, at, reason))
-        self.drop_asked(number)
+        self.delete_request_details(number)
         return number
 
     def decide_request(
@@ -472,12 +472,12 @@ class Ledger(Reader):
         with self._begin() as connection:
             decide(connection, self.members, number, kind, decision, until=until, interim=interim)
         if kind in (EventKind.CANCELLED, EventKind.REFUSED):
-            self.drop_asked(number)
+            self.delete_request_details(number)
 
-    def drop_asked(self, number: int) -> None:
-        """Delete what a request that was given up asked for; see `requests.drop_asked`."""
+    def delete_request_details(self, number: int) -> None:
+        """Delete what a request that was given up asked for; see `requests.delete_request_details`."""
         with self._begin() as connection:
-            drop_asked(connection, self.keyring, number)
+            delete_request_details(connection, self.keyring, number)
 
     def readmit(self, client: str, decision: Decision) -> None:
         """Let somebody who was forgotten be a client again, under a new key; see `readmission.readmit`."""

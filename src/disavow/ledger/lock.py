@@ -48,8 +48,8 @@ class Lock:
         self._sign()
 
     @staticmethod
-    def told() -> dict[str, int | str]:
-        """What others are told of this process."""
+    def this_process() -> dict[str, int | str]:
+        """Describe this process to others: its id, its command and since when it holds the lock."""
         return {
             "pid": os.getpid(),
             "command": _command(),
@@ -57,7 +57,7 @@ class Lock:
         }
 
     def _sign(self) -> None:
-        holder = self.told()
+        holder = self.this_process()
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, only without a name
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)

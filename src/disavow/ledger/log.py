@@ -127,34 +127,34 @@ def log_round(
 
 
 def log_rebuilt(
-    connection: sa.Connection, round_id: int, header: rows.Row, mechanism: str, places: Sequence[rows.Row]
+    connection: sa.Connection, round_id: int, header: rows.Row, mechanism: str, slot_rows: Sequence[rows.Row]
 ) -> None:
     """The leaf of a rebuilt round that was just stored."""
-    append(connection, leaf_of_rebuilt(header, mechanism, places), round_id=round_id)
+    append(connection, leaf_of_rebuilt(header, mechanism, slot_rows), round_id=round_id)
 
 
 def log_erasure(connection: sa.Connection, members: Members, erasure: int) -> None:
     """The leaf of an erasure's withdrawals, and of its rollback if there is one."""
     row = connection.execute(sa.select(erasures).where(erasures.c.id == erasure)).one()
-    told, times = [], [row.opened_at]
+    logged, times = [], [row.opened_at]
     run_id: str = connection.execute(sa.select(run.c.run_id)).scalar_one()
-    asked = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
-    for request in connection.execute(asked).all():
+    answered = sa.select(requests).where(requests.c.erasure == erasure).order_by(requests.c.id)
+    for request in connection.execute(answered).all():
         salts = _request_salts(members, request)
         client = members.ids_of([request.client]).get(request.client, "")
-        told.append(
+        logged.append(
             LoggedRequest(
                 asked_at=day_of(request.asked_at),
                 verdict=request.verdict,
                 client=commit_client(run_id=run_id, salt=salts.client, client=client),
                 rounds=commit_rounds(salts.rounds, rounds_of(connection, members, request.client)),
-                records=commit_asked_records(members, request, salts),
+                records=commit_requested_records(members, request, salts),
             )
         )
         times.append(request.asked_at)  # whoever asked may have another clock
     gone, place = withdrawn_by(connection, erasure), head_size(connection)
     leaf = WithdrawalLeaf(
-        requests=tuple(told),
+        requests=tuple(logged),
         rounds=_rounds_logged(connection),
         root=slots_root([each.inner for each in gone]),
         at=day_of(max(times)),
@@ -179,11 +179,11 @@ def _request_salts(members: Members, request: sa.Row[Any]) -> RequestSalts:
     return members.request_salts(request.client, request.nonce)
 
 
-def commit_asked_records(members: Members, request: sa.Row[Any], salts: RequestSalts) -> bytes | None:
+def commit_requested_records(members: Members, request: sa.Row[Any], salts: RequestSalts) -> bytes | None:
     """The commitment to the records that a request names; None of a whole client."""
     if request.records is None:
         return None
-    records = members.keyring.asked_records(request.client, request.nonce)
+    records = members.keyring.requested_records(request.client, request.nonce)
     if len(records) != request.records:
         raise IntegrityError(
             f"request {request.id} names {request.records} records, and the keyring has {len(records)} of them; "
@@ -203,7 +203,7 @@ def records_commitment(connection: sa.Connection, members: Members, number: int)
         return None
     if row.erasure is not None:
         return _logged_request(connection, row.erasure, number).records
-    return commit_asked_records(members, row, _request_salts(members, row))
+    return commit_requested_records(members, row, _request_salts(members, row))
 
 
 def append(connection: sa.Connection, leaf: Leaf, **values: Any) -> int:
@@ -354,7 +354,7 @@ def logged_round(connection: sa.Connection, place: int) -> LoggedRound:
     return LoggedRound(leaf, tuple(cluster_hashes(row.clusters or b"")))
 
 
-def standing_places(connection: sa.Connection) -> dict[int, int]:
+def standing_positions(connection: sa.Connection) -> dict[int, int]:
     """The rows of the rounds that stand, by the places of their leaves."""
     query = (
         sa.select(log.c.position, rounds.c.id).join(rounds, rounds.c.id == log.c.round_id).where(rounds.c.standing)
@@ -362,7 +362,7 @@ def standing_places(connection: sa.Connection) -> dict[int, int]:
     return {row.position: row.id for row in connection.execute(query)}
 
 
-def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
+def withdrawal_positions(connection: sa.Connection) -> dict[int, int]:
     """The place of each erasure's withdrawal in the log, in order."""
     query = (
         sa.select(log.c.erasure, sa.func.min(log.c.position).label("place"))
@@ -374,13 +374,13 @@ def withdrawal_places(connection: sa.Connection) -> dict[int, int]:
     return {row.erasure: row.place for row in connection.execute(query)}
 
 
-def undone_at(connection: sa.Connection, places: Collection[int]) -> int | None:
+def undone_at(connection: sa.Connection, positions: Collection[int]) -> int | None:
     """The place of the rollback or purge that undid the last of the rounds at these places; None where one stands.
 
     Of an erasure that undid rounds, the last leaf is the one that says so.
     """
     found: set[int] = set()
-    for some in batches(sorted(places)):
+    for some in batches(sorted(positions)):
         query = sa.select(rounds.c.standing, rounds.c.superseded_by).join(log, log.c.round_id == rounds.c.id)
         for row in connection.execute(query.where(log.c.position.in_(some)).distinct()):
             if row.standing:
@@ -478,7 +478,7 @@ def _logged_request(connection: sa.Connection, erasure: int, number: int) -> Log
     return leaf.requests[index]
 
 
-_PLACES = (
+_POSITIONS = (
     sa.select(log.c.position)
     .join(memberships, memberships.c.round_id == log.c.round_id)
     .where(has_tokens())
@@ -489,7 +489,7 @@ _PLACES = (
 def rounds_of(connection: sa.Connection, members: Members, client: int | None) -> list[int]:
     """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
     tokens = () if client is None else members.tokens(connection, client)
-    return sorted({row.position for row in selected(connection, _PLACES, tokens)})
+    return sorted({row.position for row in selected(connection, _POSITIONS, tokens)})
 
 
 def not_before(time: str, latest: str) -> str:

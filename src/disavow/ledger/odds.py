@@ -111,7 +111,7 @@ def _of_some(
 
 def _ratio_and_chance(group: Any, tau: float, policy: Policy) -> tuple[float, float]:
     """How many standard deviations of noise a member is worth, and the log of its chance not to be drawn."""
-    chance = min(1.0, policy.representatives / group.places)
+    chance = min(1.0, policy.representatives / group.capacity)
     left_out = math.log1p(-chance) if chance < 1 else -math.inf
     moved = group.weight * group.spread / policy.representatives
     if group.size == 1 or (tau <= 0 < moved):  # nobody can stand in for the only member of a cluster
@@ -133,7 +133,7 @@ _REBUILT = (math.inf, -math.inf)
 _COUNT = sa.select(sa.func.count()).select_from(rounds).where(rounds.c.standing)
 _ROUNDS = sa.select(rounds).where(rounds.c.standing)
 _CLUSTERS = (
-    sa.select(clusters.c.first_slot, clusters.c.size, clusters.c.places, clusters.c.weight, clusters.c.spread)
+    sa.select(clusters.c.first_slot, clusters.c.size, clusters.c.capacity, clusters.c.weight, clusters.c.spread)
     .where(clusters.c.round_id == sa.bindparam("round_id"))
     .order_by(clusters.c.first_slot)
 )
@@ -146,7 +146,7 @@ _MEMBERS = (
     .where(memberships.c.round_id == sa.bindparam("round_id"), withdrawals.c.slot.is_(None))
 )
 _OF_CLIENT = (
-    sa.select(rounds.c.tau, clusters.c.size, clusters.c.places, clusters.c.weight, clusters.c.spread)
+    sa.select(rounds.c.tau, clusters.c.size, clusters.c.capacity, clusters.c.weight, clusters.c.spread)
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .outerjoin(
         clusters,

@@ -75,7 +75,7 @@ _COMPLETION = "\n".join(
             f"DROP SEQUENCE {table.name}_id_seq;"
             for table in _NUMBERED
         ),
-        "CREATE TABLE holder (token TEXT NOT NULL, told TEXT NOT NULL);",
+        "CREATE TABLE holder (token TEXT NOT NULL, process TEXT NOT NULL);",
         "INSERT INTO holder VALUES ('', '');",
     ]
 )
@@ -177,8 +177,8 @@ class Postgres(Backend):
         path = directory / _ADDRESS
         try:
             with path.open("rb") as file:
-                told = json.loads(file.read(_LARGEST_ADDRESS))
-            url, schema = parse(told["url"]), told["schema"]
+                address = json.loads(file.read(_LARGEST_ADDRESS))
+            url, schema = parse(address["url"]), address["schema"]
             if not isinstance(schema, str) or not _SCHEMA.fullmatch(schema):
                 raise ValueError("its schema is none")
         except OSError as error:
@@ -198,8 +198,8 @@ class Postgres(Backend):
         return made
 
     def _note(self) -> None:
-        told = json.dumps({"url": self.shown, "schema": self.schema}, indent=2) + "\n"
-        write_durably(self.directory / _ADDRESS, told.encode(), mode=PRIVATE_FILE)
+        address = json.dumps({"url": self.shown, "schema": self.schema}, indent=2) + "\n"
+        write_durably(self.directory / _ADDRESS, address.encode(), mode=PRIVATE_FILE)
 
     def exists(self) -> bool:
         """See `Backend`. Whether the schema is there, is found when it is opened."""
@@ -224,8 +224,8 @@ class Postgres(Backend):
             "tcp_keepalives_idle": _KEEPALIVE_SECONDS,
             "client_encoding": "UTF8",
         }
-        asked = self.url.query.get("options", "")
-        options = [*([asked] if isinstance(asked, str) else asked)]
+        given = self.url.query.get("options", "")
+        options = [*([given] if isinstance(given, str) else given)]
         options += [f"-c {name}={value}" for name, value in settings.items()]
         arguments = {
             "options": " ".join(options),
@@ -249,9 +249,9 @@ class Postgres(Backend):
 
         @sa.event.listens_for(engine, "handle_error")
         def translate(context: ExceptionContext) -> None:
-            told = self._translated(context.original_exception)
-            if told is not None:
-                raise told from context.original_exception
+            translated = self._translated(context.original_exception)
+            if translated is not None:
+                raise translated from context.original_exception
 
         @sa.event.listens_for(engine, "connect")
         def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -282,24 +282,24 @@ class Postgres(Backend):
         if state is None and type(error).__name__ != "OperationalError":
             return None  # the driver's own: what it was called with makes no sense
         words = " ".join(str(error).split())
-        told = f"the database of {self.directory} ({self.shown}) "
+        prefix = f"the database of {self.directory} ({self.shown}) "
         on = f"the run stays at its last good state, and `disavow resume {self.directory}` goes on"
         if not self.exists():
             on = "no run was made"
         if state in ("55P03", "40001", "40P01"):
             return RunInUse(f"{self.directory} is being written by another process; try again")
         if state == "53100":
-            return StorageFull(f"{told}has no room: {words}; make room, then {on}")
+            return StorageFull(f"{prefix}has no room: {words}; make room, then {on}")
         if state in ("XX001", "XX002"):
             return damaged(self.directory, error)
         if state == "25006":
             return RunError(f"{self.directory} cannot be written: {words}")
         if state == "42501":
-            return RunError(f"{told}refuses: {words}; docs/databases.md says what its role must be allowed to do")
+            return RunError(f"{prefix}refuses: {words}; docs/databases.md says what its role must be allowed to do")
         if state is None or state[:2] in ("08", "28", "3D", "53", "57", "58"):
             return DatabaseUnavailable(
-                f"{told}cannot be used: {words}; look at the server, at the role and at its password (PGPASSWORD, "
-                f"~/.pgpass or DISAVOW_DATABASE); {on}"
+                f"{prefix}cannot be used: {words}; look at the server, at the role and at its password "
+                f"(PGPASSWORD, ~/.pgpass or DISAVOW_DATABASE); {on}"
             )
         return None
 
@@ -309,10 +309,10 @@ class Postgres(Backend):
         try:
             yield
         except Exception as error:
-            told = None if isinstance(error, DisavowError) else self._translated(error)
-            if told is None:
+            translated = None if isinstance(error, DisavowError) else self._translated(error)
+            if translated is None:
                 raise
-            raise told from error
+            raise translated from error
 
     def lock(self) -> Lock:
         """See `Backend`."""
@@ -559,16 +559,16 @@ class _RunLock(Lock):
         key = database._key("run")
         try:
             if not session.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar_one():
-                told = session.execute(sa.text("SELECT told FROM holder")).scalar()
+                process = session.execute(sa.text("SELECT process FROM holder")).scalar()
                 raise RunInUse(
-                    f"{database.directory} is in use by {_holder(told)}; wait for it, or stop it, then try again"
+                    f"{database.directory} is in use by {_holder(process)}; wait for it, or stop it, then try again"
                 )
             # one whose session was lost may be in a transaction: behind that
             with self._engine.execution_options(isolation_level="READ COMMITTED").begin() as connection:
                 database._wait_for_writers(connection)
-                told = json.dumps({**self.told(), "host": socket.gethostname()})
-                update = sa.text("UPDATE holder SET token = :token, told = :told")
-                connection.execute(update, {"token": self._token, "told": told})
+                process = json.dumps({**self.this_process(), "host": socket.gethostname()})
+                update = sa.text("UPDATE holder SET token = :token, process = :process")
+                connection.execute(update, {"token": self._token, "process": process})
         except sa.exc.ProgrammingError as error:
             if getattr(error.orig, "sqlstate", None) != "42P01":
                 raise
@@ -593,9 +593,9 @@ class _RunLock(Lock):
         super().release()
 
 
-def _holder(told: str | None) -> str:
+def _holder(process: str | None) -> str:
     try:
-        found = json.loads(told or "")
+        found = json.loads(process or "")
         return f"process {found['pid']} on {found['host']} ({found['command']}, since {found['since']})"
     except (ValueError, KeyError, TypeError):
         return "another process"

@@ -477,9 +477,9 @@ class Reader(ABC):
         """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
         return self._read(requests.find_for_records, self.members, client, records)
 
-    def records_asked(self, number: int) -> tuple[str, ...]:
+    def requested_records(self, number: int) -> tuple[str, ...]:
         """The records that a request names; none once its client is forgotten, or if it is for a whole client."""
-        return self._read(requests.records_asked, self.keyring, number)
+        return self._read(requests.requested_records, self.keyring, number)
 
     def unchecked_requests(self) -> tuple[int, ...]:
         """The numbers of requests for records that wait for somebody to look the records up in the task."""
@@ -583,9 +583,9 @@ class Reader(ABC):
         """All purges, in the order in which they were begun."""
         return self._read(journal.purges)
 
-    def undone_at(self, places: Collection[int]) -> int | None:
+    def undone_at(self, positions: Collection[int]) -> int | None:
         """The place of the leaf that undid the last of the rounds at these places; see `log.undone_at`."""
-        return self._read(log.undone_at, places)
+        return self._read(log.undone_at, positions)
 
     def unchanged(self) -> int:
         """How many standing rounds end in a model that an open erasure has undone; see `journal.unchanged`."""
@@ -654,11 +654,11 @@ class Reader(ABC):
         """The leaf of a round at a place in the log, with the leaf hashes of its clusters."""
         return self._read(log.logged_round, place)
 
-    def standing_places(self) -> dict[int, int]:
+    def standing_positions(self) -> dict[int, int]:
         """The rows of the rounds that stand, by the places of their leaves in the log."""
-        return self._read(log.standing_places)
+        return self._read(log.standing_positions)
 
-    def places_of_client(self, client: int) -> list[int]:
+    def positions_of_client(self, client: int) -> list[int]:
         """The places in the log of the rounds, standing or not, in which a client (by its number) took part."""
         return self._read(log.rounds_of, self.members, client)
 
@@ -670,9 +670,9 @@ class Reader(ABC):
         """The slots of a standing round by the ids of their members who are still in the tables, in order."""
         return self._read(log.logged_slots_of_round, self.members, number)
 
-    def withdrawal_places(self) -> dict[int, int]:
+    def withdrawal_positions(self) -> dict[int, int]:
         """The place of each erasure's withdrawal in the log, in order."""
-        return self._read(log.withdrawal_places)
+        return self._read(log.withdrawal_positions)
 
     def withdrawn_by(self, erasure: int) -> list[Withdrawn]:
         """The slots that an erasure withdrew, in the order in which its leaf has them."""

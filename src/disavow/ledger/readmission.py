@@ -40,8 +40,8 @@ def readmit(connection: sa.Connection, keyring: Keyring, client: str, decision: 
         raise UnknownClient(f"{client!r} never was a client of this run; nothing was changed")
     refuse_text(keyring, "the name of who decided", decision.by, longest=LONGEST_NAME)
     refuse_text(keyring, "the reason", decision.reason, longest=LONGEST_REASON)
-    told = [*readmissions(keyring, client), decision]
-    texts = [text for each in told for text in (time_to_text(each.at), each.by, each.reason)]
+    decisions = [*readmissions(keyring, client), decision]
+    texts = [text for each in decisions for text in (time_to_text(each.at), each.by, each.reason)]
     keyring.readmit(client, seal_texts(keyring, _place(keyring.keyed_hash(client)), *texts))
     note_generation(connection, keyring)
 
@@ -67,8 +67,8 @@ def all_readmissions(keyring: Keyring) -> tuple[Decision, ...]:
 
     """
     found = keyring.all_readmissions().items()
-    told = [decision for lookup, sealed in found for decision in _decisions(keyring, lookup, sealed)]
-    return tuple(sorted(told, key=lambda decision: decision.at))
+    decisions = [decision for lookup, sealed in found for decision in _decisions(keyring, lookup, sealed)]
+    return tuple(sorted(decisions, key=lambda decision: decision.at))
 
 
 def _decisions(keyring: Keyring, lookup: bytes, sealed: bytes) -> tuple[Decision, ...]:

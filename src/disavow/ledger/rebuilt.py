@@ -87,5 +87,5 @@ def _refuse_undone(connection: sa.Connection, record: Rebuilt) -> None:
     """A model that was undone holds a leaver; coming to the same one again means that nothing was rebuilt."""
     same = sa.select(rounds.c.id).where(~rounds.c.standing, rounds.c.after == record.after)
     if record.after != record.before and connection.execute(same).first():
-        told = f"round {record.number} refused: it was rebuilt to a model that was undone; nothing was recorded"
-        raise RoundRefused(told, nameless=told)
+        message = f"round {record.number} refused: it was rebuilt to a model that was undone; nothing was recorded"
+        raise RoundRefused(message, nameless=message)

@@ -152,11 +152,11 @@ def events_of(
             for some in batches(numbers)
             for row in connection.execute(query.where(request_events.c.request.in_(some)))
         ]
-    told: defaultdict[int, list[RequestEvent]] = defaultdict(list)
+    by_request: defaultdict[int, list[RequestEvent]] = defaultdict(list)
     readable = keyring.exists
     for row in found:
-        told[row.request].append(read_event(row, keyring if readable else None))
-    return {request: tuple(events) for request, events in told.items()}
+        by_request[row.request].append(read_event(row, keyring if readable else None))
+    return {request: tuple(events) for request, events in by_request.items()}
 
 
 def read_event(row: sa.Row[Any], keyring: Keyring | None) -> RequestEvent:

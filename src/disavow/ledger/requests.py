@@ -171,7 +171,7 @@ def _requests_of(connection: sa.Connection, clients: Sequence[int]) -> dict[int,
 def place_for_records(
     connection: sa.Connection,
     keyring: Keyring,
-    asked: Mapping[str, Sequence[str]],
+    records_by_client: Mapping[str, Sequence[str]],
     *,
     at: datetime,
     openings: str | None = None,
@@ -194,9 +194,9 @@ def place_for_records(
     """
     refuse_text(keyring, "the name of who asks", by, longest=LONGEST_NAME, needed=False)
     refuse_text(keyring, "the reason", reason, longest=LONGEST_REASON, needed=False)
-    told: dict[str, Any] = {"at": at, "by": by, "reason": reason}
+    details: dict[str, Any] = {"at": at, "by": by, "reason": reason}
     numbers = {}
-    for client, records in asked.items():
+    for client, records in records_by_client.items():
         refuse_broken_text(client)
         found = keyring.find(client)
         if found is None:
@@ -204,15 +204,15 @@ def place_for_records(
         if found.number in _withdrawn(connection):
             raise already_forgotten(client)
         wanted = _refuse_unusable(client, records)
-        number = _asked_before(connection, keyring, found.number, wanted)
+        number = _find_duplicate(connection, keyring, found.number, wanted)
         if number is None:
             _refuse_erased(keyring, client, wanted)
             nonce = secrets.token_bytes(NONCE_BYTES)
             keyring.ask_records(found.number, nonce, sorted(wanted))  # durably before the run commits
             [number] = _insert(connection, [found.number], at=at, note=note, records=len(wanted), nonce=nonce)
-            note_event(connection, keyring, number, EventKind.RECEIVED, **told)
+            note_event(connection, keyring, number, EventKind.RECEIVED, **details)
         else:
-            note_event(connection, keyring, number, EventKind.DUPLICATE, **told)
+            note_event(connection, keyring, number, EventKind.DUPLICATE, **details)
         if openings is not None:
             keyring.ask_openings([found.number], openings)
         numbers[client] = number
@@ -244,12 +244,12 @@ def erased_before(client: str, record: str) -> RecordErased:
     )
 
 
-def _asked_before(connection: sa.Connection, keyring: Keyring, client: int, records: set[str]) -> int | None:
+def _find_duplicate(connection: sa.Connection, keyring: Keyring, client: int, records: set[str]) -> int | None:
     """The request of a client for just these records that waits, or has its verdict and is not answered yet."""
     mine = sa.or_(requests.c.client == client, requests.c.successor == client)
     query = sa.select(requests).where(mine, requests.c.records == len(records), in_force())
     for row in connection.execute(query.order_by(requests.c.id)):
-        if set(keyring.asked_records(row.client, row.nonce)) == records:
+        if set(keyring.requested_records(row.client, row.nonce)) == records:
             number: int = row.id
             return number
     return None
@@ -260,14 +260,14 @@ def find_for_records(
 ) -> ErasureRequest | None:
     """See `Reader.find_record_request`."""
     found = members.keyring.find(client)
-    number = None if found is None else _asked_before(connection, members.keyring, found.number, set(records))
+    number = None if found is None else _find_duplicate(connection, members.keyring, found.number, set(records))
     return None if number is None else next(iter(listed(connection, members, [number])), None)
 
 
-def records_asked(connection: sa.Connection, keyring: Keyring, number: int) -> tuple[str, ...]:
-    """See `Reader.records_asked`."""
+def requested_records(connection: sa.Connection, keyring: Keyring, number: int) -> tuple[str, ...]:
+    """See `Reader.requested_records`."""
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
-    return () if row.client is None or row.records is None else keyring.asked_records(row.client, row.nonce)
+    return () if row.client is None or row.records is None else keyring.requested_records(row.client, row.nonce)
 
 
 def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) -> set[str]:
@@ -277,7 +277,7 @@ def records_waiting(connection: sa.Connection, keyring: Keyring, client: str) ->
         return set()
     mine = sa.select(requests).where(requests.c.client == found.number, requests.c.records.is_not(None))
     rows = connection.execute(mine.where(requests.c.erasure.is_(None), in_force())).all()
-    return {record for row in rows for record in keyring.asked_records(row.client, row.nonce)}
+    return {record for row in rows for record in keyring.requested_records(row.client, row.nonce)}
 
 
 def words_wanted(connection: sa.Connection, members: Members, client: str) -> dict[int, bytes]:
@@ -288,8 +288,8 @@ def words_wanted(connection: sa.Connection, members: Members, client: str) -> di
     mine = sa.or_(requests.c.client == found.number, requests.c.successor == found.number)
     query = sa.select(requests.c.id).where(mine, requests.c.records.is_not(None), requests.c.word.is_(None))
     numbers = connection.execute(query.order_by(requests.c.id)).scalars().all()
-    told = {number: records_commitment(connection, members, number) for number in numbers}
-    return {number: records for number, records in told.items() if records is not None}
+    commitments = {number: records_commitment(connection, members, number) for number in numbers}
+    return {number: records for number, records in commitments.items() if records is not None}
 
 
 def word_of(connection: sa.Connection, number: int) -> bytes | None:
@@ -328,8 +328,8 @@ def note_not_held(connection: sa.Connection, members: Members, number: int, said
         raise RunError(f"request {number} is none for records that were excluded; nothing was changed")
     if any(event.kind is EventKind.NOT_HELD for event in request.history):
         return
-    told: dict[str, Any] = {"at": said.at, "by": said.by, "reason": said.reason}
-    note_event(connection, members.keyring, number, EventKind.NOT_HELD, **told)
+    details: dict[str, Any] = {"at": said.at, "by": said.by, "reason": said.reason}
+    note_event(connection, members.keyring, number, EventKind.NOT_HELD, **details)
 
 
 def place_for_unknown(connection: sa.Connection, keyring: Keyring, *, at: datetime) -> int:
@@ -355,7 +355,7 @@ def give_up_forgotten(connection: sa.Connection, keyring: Keyring, *, at: dateti
     waiting = connection.execute(query.where(requests.c.client != UNKNOWN)).all()
     known = keyring.by_number([row.client for row in waiting])
     lost = [row for row in waiting if row.client not in known]
-    moved = keyring.asked_by([row.nonce for row in lost])
+    moved = keyring.clients_of_requests([row.nonce for row in lost])
     for row in lost:
         if row.nonce in moved:
             changed = requests.update().where(requests.c.id == row.id)
@@ -386,8 +386,8 @@ def _insert(
         "note": note,
         "records": records,
     }
-    told = {**row, "checksum": request_checksum(row)}
-    rows = [{**told, "client": client, "nonce": nonce or secrets.token_bytes(NONCE_BYTES)} for client in clients]
+    values = {**row, "checksum": request_checksum(row)}
+    rows = [{**values, "client": client, "nonce": nonce or secrets.token_bytes(NONCE_BYTES)} for client in clients]
     return list(connection.execute(_INSERT, rows).scalars()) if rows else []
 
 
@@ -485,7 +485,7 @@ def decide(
     )
 
 
-def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None:
+def delete_request_details(connection: sa.Connection, keyring: Keyring, number: int) -> None:
     """Delete what a request that was given up asked for: its records, and the folder unless another one waits.
 
     Only once it is committed that the request was given up: a request that still waits must not lose what it names.
@@ -499,7 +499,7 @@ def drop_asked(connection: sa.Connection, keyring: Keyring, number: int) -> None
     row = connection.execute(sa.select(requests).where(requests.c.id == number)).one()
     if row.client is None or (row.cancelled_at is None and row.refused_at is None):
         return
-    keyring.forget_asked(row.nonce)
+    keyring.forget_requested_records(row.nonce)
     others = sa.select(requests.c.id).where(requests.c.client == row.client, in_force())
     if connection.execute(others).first() is None:
         keyring.ask_openings([row.client], None)  # whoever asks again asks for its own folder
@@ -687,13 +687,14 @@ def _judged(
     judged = []
     for row in found:
         if row.client in known:
-            told = {name: value for name, value in row._mapping.items() if name not in ("nonce", "records")}
+            columns = {name: value for name, value in row._mapping.items() if name not in ("nonce", "records")}
+            records = None if row.records is None else members.keyring.requested_records(row.client, row.nonce)
             judged.append(
                 JudgedRequest(
-                    **told,
+                    **columns,
                     openings=members.keyring.openings(row.client),
                     salts=members.request_salts(row.client, row.nonce),
-                    records=None if row.records is None else members.keyring.asked_records(row.client, row.nonce),
+                    records=records,
                 )
             )
     return tuple(judged)

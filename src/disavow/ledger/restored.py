@@ -32,10 +32,14 @@ class Restored:
     def __str__(self) -> str:
         if not self.older:
             return ""
-        told = "restored from a backup"
+        description = "restored from a backup"
         if not self.accepted:
-            told = f"not in the state that its keyring knows last, as if {told}"
-        return f"{told}: {self.slots} of its slots are of clients who were forgotten since" if self.slots else told
+            description = f"not in the state that its keyring knows last, as if {description}"
+        return (
+            f"{description}: {self.slots} of its slots are of clients who were forgotten since"
+            if self.slots
+            else description
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -303,7 +303,7 @@ def load(connection: sa.Connection, members: Members, number: int) -> Round:
         update_norm=header.update_norm,
         pairs_within=header.pairs_within,
         clusters=tuple(
-            Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]), row.places)
+            Cluster(row.weight, row.spread, tuple(loaded[row.first_slot : row.first_slot + row.size]), row.capacity)
             for row in connection.execute(groups)
         ),
         recorded_at=datetime.fromisoformat(header.recorded_at),
@@ -467,8 +467,8 @@ def executed(connection: sa.Connection) -> tuple[Event, ...]:
     for row in connection.execute(query):
         if row.round_id is None:
             raise LedgerError(f"the event of round {row.number} is missing; `disavow fsck` says more")
-        told = row._mapping
-        found.append(Event(number=row.number, attempt=row.attempt, **{name: told[name] for name in rows.EVENT}))
+        columns = row._mapping
+        found.append(Event(number=row.number, attempt=row.attempt, **{name: columns[name] for name in rows.EVENT}))
     return tuple(found)
 
 

@@ -79,7 +79,7 @@ def cluster_rows(record: Round) -> list[Row]:
             "position": i,
             "first_slot": start,
             "size": size,
-            "places": cluster.places,
+            "capacity": cluster.capacity,
             "weight": cluster.weight,
             "spread": cluster.spread,
         }
@@ -98,7 +98,7 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
     for row in clusters:
         hashed.update(
             struct.pack(
-                ">QQQQdd", *(row[c] for c in ("position", "first_slot", "size", "places", "weight", "spread"))
+                ">QQQQdd", *(row[c] for c in ("position", "first_slot", "size", "capacity", "weight", "spread"))
             )
         )
     for row in slots:
@@ -109,8 +109,8 @@ def round_digest(run_id: str, header: Row, clusters: Iterable[Row], slots: Itera
 def rebuilt_digest(run_id: str, header: Row, made: Row, slots: Iterable[Row]) -> bytes:
     """The same for a rebuilt round; `made` is its row in `rebuilt`."""
     hashed = hashlib.sha256(b"disavow/rebuilt/v1\x00")
-    told = [*_head(run_id, header), header["participants"], *(made[c] for c in ("mechanism", "source", "epochs"))]
-    hashed.update(json.dumps(told).encode())
+    values = [*_head(run_id, header), header["participants"], *(made[c] for c in ("mechanism", "source", "epochs"))]
+    hashed.update(json.dumps(values).encode())
     for row in slots:
         hashed.update(row["commitment"])
     return hashed.digest()
@@ -136,21 +136,26 @@ def event_of_round(header: Row, clusters: Sequence[Row], policy: Policy) -> Even
         policy,
         number=header["number"],
         attempt=header["attempt"],
-        places=[row["places"] for row in clusters],
+        capacities=[row["capacity"] for row in clusters],
         weights=[row["weight"] for row in clusters],
     )
 
 
 def event_checksum(row: Row) -> bytes:
     """Eight bytes that notice a changed event. JSON keeps every bit of a number."""
-    told = [row["round_id"], *(row[name] for name in EVENT)]
-    return hashlib.sha256(b"disavow/event/v1\x00" + json.dumps(told).encode()).digest()[:8]
+    values = [row["round_id"], *(row[name] for name in EVENT)]
+    return hashlib.sha256(b"disavow/event/v1\x00" + json.dumps(values).encode()).digest()[:8]
 
 
 def anchor_checksum(row: Row) -> bytes:
     """Eight bytes that notice a changed anchor."""
-    told = [row["number"], row["until"].hex() if row["until"] is not None else None, row["places"], row["share"]]
-    return hashlib.sha256(b"disavow/anchor/v1\x00" + json.dumps(told).encode()).digest()[:8]
+    values = [
+        row["number"],
+        row["until"].hex() if row["until"] is not None else None,
+        row["capacity"],
+        row["share"],
+    ]
+    return hashlib.sha256(b"disavow/anchor/v1\x00" + json.dumps(values).encode()).digest()[:8]
 
 
 def request_checksum(row: Row) -> bytes:
@@ -169,8 +174,8 @@ def release_checksum(row: Row) -> bytes:
 
 
 def _checksum(what: str, row: Row, names: Iterable[str]) -> bytes:
-    told = [row[name].hex() if isinstance(row[name], bytes) else row[name] for name in names]
-    return hashlib.sha256(f"disavow/{what}/v1\x00".encode() + json.dumps(told).encode()).digest()[:8]
+    values = [row[name].hex() if isinstance(row[name], bytes) else row[name] for name in names]
+    return hashlib.sha256(f"disavow/{what}/v1\x00".encode() + json.dumps(values).encode()).digest()[:8]
 
 
 REQUEST = (
@@ -195,8 +200,8 @@ RUN = (
 
 def run_digest(row: Row) -> bytes:
     """SHA-256 over what a run promised when it was created."""
-    told = [row[c] for c in RUN]
-    return hashlib.sha256(b"disavow/run/v1\x00" + json.dumps(told).encode()).digest()
+    values = [row[c] for c in RUN]
+    return hashlib.sha256(b"disavow/run/v1\x00" + json.dumps(values).encode()).digest()
 
 
 def policy_to_json(policy: Policy) -> str:

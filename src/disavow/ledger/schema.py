@@ -11,7 +11,7 @@
               ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
               └─ log 1 (and one for each withdrawal, rollback, purge and key)
 
-Who filled a slot is said by the keyring alone (`ledger/keyring.py`): `memberships` has a pseudonym and what is
+Who filled a slot is said by the keyring alone (`ledger/keyring/`): `memberships` has a pseudonym and what is
 sealed under the client's key. They stay when a client is forgotten, and nobody can open or link them any more.
 `updates` says which memberships' updates are kept as files, for the mechanism that rebuilds from them.
 """
@@ -80,7 +80,7 @@ anchors = sa.Table(
     metadata,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False, comment="from 0, in hash order"),
     sa.Column("until", sa.LargeBinary, comment="upper border, drawn between two hashes; NULL for the last"),
-    sa.Column("places", sa.Integer, nullable=False, comment="ever given; leavers' places are gaps"),
+    sa.Column("capacity", sa.Integer, nullable=False, comment="ever given; leavers' places are gaps"),
     sa.Column("share", sa.String, nullable=False, comment="sum of size classes, leavers' included"),
     sa.Column("checksum", sa.LargeBinary, nullable=False, comment="of this row; see ledger/rows.py"),
 )
@@ -133,7 +133,7 @@ clusters = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True),
     sa.Column("first_slot", sa.Integer, nullable=False),
     sa.Column("size", sa.Integer, nullable=False, comment="slots, whether or not their members still are in"),
-    sa.Column("places", sa.Integer, nullable=False, comment="drawn among: the slots, and fixed clusters' gaps"),
+    sa.Column("capacity", sa.Integer, nullable=False, comment="drawn among: the slots, and fixed clusters' gaps"),
     sa.Column("weight", sa.Float, nullable=False, comment="its members' share of the data, by size classes"),
     sa.Column("spread", sa.Float, nullable=False, comment="how far two members' updates lie apart at most"),
     sa.Index("ix_clusters_round_id_first_slot", "round_id", "first_slot", unique=True),

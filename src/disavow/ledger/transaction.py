@@ -97,7 +97,7 @@ class Transaction(Snapshot):
 
     def place_requests(
         self,
-        asked: Sequence[NewRequest],
+        requests: Sequence[NewRequest],
         *,
         at: datetime,
         openings: Path | None = None,
@@ -106,7 +106,7 @@ class Transaction(Snapshot):
         """Make requests wait; their numbers, in this order. See `requests.place` and `requests.place_for_records`.
 
         Args:
-            asked: The requests.
+            requests: The requests.
             at: When they are placed.
             openings: The folder for the openings of those who ask.
             note: What is said of those for records wherever they are listed.
@@ -115,17 +115,19 @@ class Transaction(Snapshot):
         connection, keyring = self._connection, self.members.keyring
         folder = None if openings is None else str(openings.absolute())
         journal.complete_record_requests(connection, self.members)  # their clients have other numbers then
-        whole = [each for each in asked if each.records is None]
+        whole = [each for each in requests if each.records is None]
         ids, actors = [each.client for each in whole], [each.by for each in whole]
         placed = iter(place(connection, keyring, ids, at=at, openings=folder, by=actors))
         numbers = []
-        for each in asked:
+        for each in requests:
             if each.records is None:
                 numbers.append(next(placed))
             else:
                 named = {each.client: each.records}
-                told = place_for_records(connection, keyring, named, at=at, openings=folder, note=note, by=each.by)
-                numbers.append(told[each.client])
+                by_client = place_for_records(
+                    connection, keyring, named, at=at, openings=folder, note=note, by=each.by
+                )
+                numbers.append(by_client[each.client])
         return tuple(numbers)
 
     def note_checked(self, number: int, refusal: Decision | None) -> None:

@@ -242,8 +242,8 @@ def delete_of(connection: sa.Connection, members: Members, leavers: Sequence[int
             _delete(connection, sa.select(withdrawals.c.round_id, withdrawals.c.slot))
             continue
         for some in batches(members.tokens(connection, leaver)):
-            places = sa.select(memberships.c.round_id, memberships.c.slot).where(memberships.c.token.in_(some))
-            _delete(connection, places)
+            slots = sa.select(memberships.c.round_id, memberships.c.slot).where(memberships.c.token.in_(some))
+            _delete(connection, slots)
 
 
 def delete_superseded(connection: sa.Connection) -> None:
@@ -252,5 +252,5 @@ def delete_superseded(connection: sa.Connection) -> None:
     _delete(connection, undone.where(~rounds.c.standing))
 
 
-def _delete(connection: sa.Connection, places: sa.Select[tuple[int, int]]) -> None:
-    connection.execute(updates.delete().where(sa.tuple_(updates.c.round_id, updates.c.slot).in_(places)))
+def _delete(connection: sa.Connection, slots: sa.Select[tuple[int, int]]) -> None:
+    connection.execute(updates.delete().where(sa.tuple_(updates.c.round_id, updates.c.slot).in_(slots)))

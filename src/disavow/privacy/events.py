@@ -64,7 +64,7 @@ class Event:
 
 
 def event_of(
-    policy: Policy, *, number: int, attempt: int, places: Sequence[int], weights: Sequence[float]
+    policy: Policy, *, number: int, attempt: int, capacities: Sequence[int], weights: Sequence[float]
 ) -> Event:
     """Describe what a round released.
 
@@ -72,7 +72,7 @@ def event_of(
         policy: The promises of the run.
         number: Of the round.
         attempt: Which try at it.
-        places: How many places each cluster draws among.
+        capacities: How many places each cluster draws among.
         weights: The weight of each cluster, in the same order.
 
     """
@@ -83,25 +83,25 @@ def event_of(
         mode=policy.noise,
         clip=None if clip is None else float(clip),
         tau=None if tau is None else float(tau),
-        rate=drawn_rate(policy.representatives, min(places)),
+        rate=drawn_rate(policy.representatives, min(capacities)),
         weight=max(weights),
         squares=math.fsum(weight * weight for weight in weights),
-        clusters=len(places),
+        clusters=len(capacities),
         representatives=policy.representatives,
         fixed=policy.anchored,
         predictable=policy.draws == "seeded",
     )
 
 
-def drawn_rate(representatives: int, places: int) -> float:
+def drawn_rate(representatives: int, capacity: int) -> float:
     """Compute the chance of one place to be among those drawn without replacement: hypergeometric, and so s/m.
 
     Args:
         representatives: s.
-        places: m.
+        capacity: m.
 
     """
-    return min(1.0, representatives / places)
+    return min(1.0, representatives / capacity)
 
 
 def event_of_rebuilt(policy: Policy, *, number: int, attempt: int) -> Event:

@@ -109,10 +109,10 @@ def epsilon_of(rounds: Rounds, delta: float) -> float:
         return unsampled
     if delta < SMALLEST_DELTA:
         return min(unsampled, renyi_epsilon_of(rounds, delta))
-    return _by_distributions(tuple((_told_apart(kind), count) for kind, count in rounds), delta)
+    return _by_distributions(tuple((_with_bounded_noise(kind), count) for kind, count in rounds), delta)
 
 
-def _told_apart(kind: Sampled) -> Sampled:
+def _with_bounded_noise(kind: Sampled) -> Sampled:
     """The same with no more noise than arithmetic can account for: beyond that, digits run out."""
     return Sampled(kind.rate, min(kind.multiplier, kind.rate / _SMALLEST_LOSS))
 
@@ -276,7 +276,8 @@ def renyi_epsilon_of(rounds: Rounds, delta: float) -> float:
         raise _missing(error) from None
     accountant = RdpAccountant(_ORDERS, NeighboringRelation.REPLACE_ONE)
     for kind, count in rounds:
-        noise = GaussianDpEvent(_told_apart(kind).multiplier / 2)  # two contributions lie twice as far apart
+        # two contributions lie twice as far apart
+        noise = GaussianDpEvent(_with_bounded_noise(kind).multiplier / 2)
         accountant.compose(SampledWithoutReplacementDpEvent(1, kind.rate, noise), count)
     return float(accountant.get_epsilon(delta))
 

@@ -158,12 +158,12 @@ def noise_in_words(odds: float | None) -> str | None:
     """
     if odds is not None and odds <= NO_PROTECTION:
         return None
-    told = "there is no noise whose odds can be computed"
+    words = "there is no noise whose odds can be computed"
     if odds is not None:
-        told = f"odds up to 10^{odds:.0f}" if odds <= MOST_SHOWN else f"odds beyond 10^{MOST_SHOWN}"
+        words = f"odds up to 10^{odds:.0f}" if odds <= MOST_SHOWN else f"odds beyond 10^{MOST_SHOWN}"
     return (
         "No protection by noise: whoever knows the updates of a cluster can tell from the models who was drawn "
-        f"({told}), and nothing is deniable to them."
+        f"({words}), and nothing is deniable to them."
     )
 
 

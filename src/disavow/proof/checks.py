@@ -41,7 +41,7 @@ from disavow.proof.noise import check_noise
 from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
-from disavow.proof.report import Asked, Report
+from disavow.proof.report import Report, VerificationInputs
 from disavow.proof.statement import (
     AnyCluster,
     AnyPredicate,
@@ -82,9 +82,9 @@ class Verification:
     history: History  # rounds
     shown: list[tuple[AnyCluster, RoundLeaf]]  # clusters
 
-    def __init__(self, asked: Asked, report: Report) -> None:
-        self.asked, self.report = asked, report
-        self.keys = KeyIndex.of(asked.trusted)
+    def __init__(self, inputs: VerificationInputs, report: Report) -> None:
+        self.inputs, self.report = inputs, report
+        self.keys = KeyIndex.of(inputs.trusted)
 
     @property
     def predicate(self) -> AnyPredicate:
@@ -97,13 +97,13 @@ class Verification:
 
 def check_readable(v: Verification) -> str:
     """The proof is an envelope in canonical form, within the limits."""
-    v.envelope = Envelope.decode(v.asked.proof)
-    return f"{len(v.asked.proof):,} bytes in canonical form"
+    v.envelope = Envelope.decode(v.inputs.proof)
+    return f"{len(v.inputs.proof):,} bytes in canonical form"
 
 
 def check_signature(v: Verification) -> str:
     """It is signed by a key that is trusted, and was not revoked."""
-    v.signer = v.envelope.signer([trusted.key for trusted in v.asked.trusted])
+    v.signer = v.envelope.signer([trusted.key for trusted in v.inputs.trusted])
     v.keys.refuse_revoked(v.signer, "the proof")
     return f"by {v.signer.name} ({v.signer.id[:16]})"
 
@@ -111,9 +111,9 @@ def check_signature(v: Verification) -> str:
 def check_statement(v: Verification) -> str:
     """The statement is of a type and version that is known, and of the kind that was asked for."""
     v.statement = v.report.statement = decode_statement(v.envelope.statement)
-    if v.statement.what_if and not v.asked.what_if:
+    if v.statement.what_if and not v.inputs.what_if:
         raise VerificationError("this is a what-if about a client that is still in: nothing was erased")
-    if v.asked.what_if and not v.statement.what_if:
+    if v.inputs.what_if and not v.statement.what_if:
         raise VerificationError("this is an erasure, not a what-if")
     version = MAPPED if isinstance(v.predicate, MappedPredicate) else VERSION
     return f"{'what-if' if v.statement.what_if else 'erasure'}, version {version}"
@@ -152,10 +152,10 @@ def check_log(v: Verification) -> str:
 
 def check_history(v: Verification) -> str | None:
     """A checkpoint that somebody kept is a prefix of this log."""
-    if v.asked.checkpoint is None:
+    if v.inputs.checkpoint is None:
         return None
     try:
-        note = v.asked.checkpoint.decode("utf-8")
+        note = v.inputs.checkpoint.decode("utf-8")
     except UnicodeDecodeError:
         raise Unreadable("the older checkpoint is not UTF-8") from None
     kept = open_with_any(note, v.keys, "the older checkpoint", cosigned=True)
@@ -165,8 +165,10 @@ def check_history(v: Verification) -> str | None:
         raise VerificationError(f"the older checkpoint has {kept.size} leaves, more than this log")
     if v.prefixes.root(kept.size) != kept.root:
         raise VerificationError(f"the first {kept.size} leaves are not those of the older checkpoint: a fork")
-    asked = v.predicate.withdrawal
-    before = "" if asked is None else f", signed {'before' if kept.size <= asked else 'after'} the withdrawal"
+    withdrawal = v.predicate.withdrawal
+    before = (
+        "" if withdrawal is None else f", signed {'before' if kept.size <= withdrawal else 'after'} the withdrawal"
+    )
     return f"the older checkpoint of {kept.size} leaves is a prefix{before}"
 
 
@@ -184,7 +186,7 @@ def check_policy(v: Verification) -> str:
     if keys[-1] is not None and keys[-1] != v.signer:
         raise VerificationError("the log is to be signed with another key than the one that signed the proof")
     last = latest_time(v.leaves)
-    mine = [trusted for trusted in v.asked.trusted if trusted.key == v.signer]
+    mine = [trusted for trusted in v.inputs.trusted if trusted.key == v.signer]
     if keys[-1] is not None:
         allowed = any(trusted.in_use(last) for trusted in mine)
     else:  # it was signed late, nobody knows when, but after its last leaf: the key may be younger than that
@@ -194,14 +196,14 @@ def check_policy(v: Verification) -> str:
     late = "; signed late: no key bound the server when the run began" if keys[0] is None else ""
     limit = "" if policy.odds is None else f", odds of at most {policy.odds:g}"
     frozen = "" if v.promised.frozen is None else f"; frozen parameters {v.promised.frozen[:16]}"
-    told = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
-    return f"{told}, from leaf 0{frozen}{late}"
+    promise = f"k = {k}, x = {x}, {drawn} drawn of each cluster, Δ {delta_in_words(policy)}{limit}"
+    return f"{promise}, from leaf 0{frozen}{late}"
 
 
 def check_rounds(v: Verification) -> str:
     """Standing rounds run from 1 to the head without gap, each from the model before it."""
     v.history = v.report.history = replay(v.leaves)
-    times, now = [leaf.time for leaf in v.leaves], v.asked.now
+    times, now = [leaf.time for leaf in v.leaves], v.inputs.now
     ahead = [time for time in times if now is not None and time > now]
     if ahead:
         v.report.warnings.append(
@@ -219,8 +221,8 @@ def check_rounds(v: Verification) -> str:
 def check_clusters(v: Verification) -> str:
     """The leaver's clusters and all who were withdrawn lead to their roots."""
     history, clusters, standing = v.history, v.predicate.clusters, set(v.history.standing)
-    places = [cluster.leaf for cluster in clusters]
-    if places != sorted(set(places)):
+    positions = [cluster.leaf for cluster in clusters]
+    if positions != sorted(set(positions)):
         raise VerificationError("clusters are not in the order of their rounds, one for each")
     v.shown = []
     for cluster in clusters:
@@ -280,7 +282,7 @@ def _count_withdrawn(v: Verification) -> None:
     shown = {cluster.leaf: (cluster, leaf) for cluster, leaf in v.shown}
     gone = dict.fromkeys(shown, 0)
     for place, entries in v.history.entries.items():
-        for index, at in enumerate(entries.places):
+        for index, at in enumerate(entries.positions):
             if at not in shown:
                 continue
             cluster, leaf = shown[at]
@@ -304,7 +306,12 @@ def _check_leaver_slots(v: Verification, said: Predicate) -> None:
     opened = {}
     for cluster, (_, round_leaf) in zip(said.clusters, v.shown, strict=True):
         index, salt = cluster.entry, cluster.salt
-        if index is None or salt is None or index >= len(entries.places) or entries.places[index] != cluster.leaf:
+        if (
+            index is None
+            or salt is None
+            or index >= len(entries.positions)
+            or entries.positions[index] != cluster.leaf
+        ):
             raise _refuse(round_leaf, "the leaver's slot was not withdrawn when the leaver asked")
         if entries.position(index, round_leaf.root, place) != cluster.position:
             raise _refuse(round_leaf, "the leaver's slot was withdrawn from another cluster")
@@ -313,7 +320,7 @@ def _check_leaver_slots(v: Verification, said: Predicate) -> None:
         raise VerificationError("the cover of the leaver's withdrawal has half a hash")
     cover = [said.cover[at : at + HASH_BYTES] for at in range(0, len(said.cover), HASH_BYTES)]
     try:
-        root = root_by_cover(opened, len(entries.places), cover)
+        root = root_by_cover(opened, len(entries.positions), cover)
     except ValueError as error:
         raise VerificationError(f"the cover of the leaver's withdrawal cannot be: {error}") from None
     if root != leaf.root:
@@ -506,7 +513,7 @@ def _check_erasure(said: AnyPredicate, history: History) -> str:
         raise VerificationError(f"the verdict in the log is {request.verdict}")
     if kind == "rollback" and first != history.rollback_after(place):
         raise VerificationError("the rollback in the log is to another round")
-    _check_times(times, asked=request.asked_at, judged=withdrawal.at)
+    _check_times(times, asked_at=request.asked_at, judged_at=withdrawal.at)
     _check_leaver_rounds(rounds, [cluster.leaf for cluster in said.clusters], place, history, request.rounds)
     for number, standing in enumerate(history.standing, start=1):
         if first is not None and number >= first and standing < place:
@@ -542,13 +549,13 @@ def _check_purge(said: Predicate, history: History) -> None:
         raise VerificationError(f"leaf {said.purge} is not the one that undid the leaver's last round")
 
 
-def _check_times(times: Times, *, asked: str, judged: str) -> None:
+def _check_times(times: Times, *, asked_at: str, judged_at: str) -> None:
     """The times of the request come in their order, and on the days that the log has."""
     if not times.asked_at <= times.judged_at <= times.answered_at:
         raise VerificationError("the request was judged before it was asked, or answered before it was judged")
-    if (day_of(times.asked_at), day_of(times.judged_at)) != (asked, judged):
+    if (day_of(times.asked_at), day_of(times.judged_at)) != (asked_at, judged_at):
         raise VerificationError(
-            f"the request was asked or judged on other days than the log has: {asked}, {judged}"
+            f"the request was asked or judged on other days than the log has: {asked_at}, {judged_at}"
         )
 
 
@@ -568,19 +575,19 @@ def _check_leaver_rounds(
 
 def check_opening(v: Verification) -> str | None:
     """The client of the opening is the leaver."""
-    if v.asked.opening is None and v.asked.client is None:
+    if v.inputs.opening is None and v.inputs.client is None:
         return None
-    if v.asked.opening is None:
+    if v.inputs.opening is None:
         raise VerificationError("a client was asked for, and no opening says whom the proof is about")
-    opening = Opening.decode(v.asked.opening)
-    asked, said = None, v.predicate
+    opening = Opening.decode(v.inputs.opening)
+    requester, said = None, v.predicate
     if said.withdrawal is not None and said.request is not None:  # the verdict was checked: it is no what-if
         withdrawal = v.history.withdrawals[said.withdrawal]
-        asked = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
-    _check_opened(v, opening, asked)
+        requester = withdrawal.requests[said.request].client if isinstance(withdrawal, WithdrawalLeaf) else None
+    _check_opened(v, opening, requester)
     _check_opened_records(opening, erased_records(said))
-    refuse_other_client(opening.client, v.asked.client, "the opening")
-    if asked is None and not opening.rounds:
+    refuse_other_client(opening.client, v.inputs.client, "the opening")
+    if requester is None and not opening.rounds:
         return "nothing in the log tells who it is: the client was in no round, and has not asked"
     v.report.opening = opening
     some = "" if opening.records is None else f", and {count_records(len(opening.records.keys))} of it"
@@ -600,23 +607,23 @@ def _check_opened_records(opening: Opening, said: ErasedRecords | None) -> None:
         raise VerificationError("it does not open the records: others were to be erased")
 
 
-def _check_opened(v: Verification, opening: Opening, asked: bytes | None) -> None:
+def _check_opened(v: Verification, opening: Opening, requester: bytes | None) -> None:
     """The client of the opening is the one in every cluster shown, and the one who asked.
 
-    `asked` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be of a
-    later head: rounds of the leaver that were superseded since are open, but no longer shown.
+    `requester` is the commitment to who asked; None for a what-if. The opening is made once, and the proof may be
+    of a later head: rounds of the leaver that were superseded since are open, but no longer shown.
     """
     run_id, client, rounds = opening.run_id, opening.client, v.predicate.rounds
     if run_id != v.promised.run:
         raise VerificationError("the opening is of another run")
-    if (opening.salt is None) != (asked is None):
+    if (opening.salt is None) != (requester is None):
         raise VerificationError("the opening of a what-if is no opening of an erasure, nor the reverse")
-    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != asked:
+    if opening.salt is not None and commit_client(run_id=run_id, salt=opening.salt, client=client) != requester:
         raise VerificationError("it does not open the request: somebody else asked")
     gone, leaves = set(rounds.superseded if rounds else ()), [opened.leaf for opened in opening.rounds]
     standing = [opened for opened in opening.rounds if opened.leaf not in gone]
-    places = [(cluster.leaf, cluster.slot) for cluster, _ in v.shown]
-    if [(opened.leaf, opened.slot) for opened in standing] != places or leaves != sorted(set(leaves)):
+    slots = [(cluster.leaf, cluster.slot) for cluster, _ in v.shown]
+    if [(opened.leaf, opened.slot) for opened in standing] != slots or leaves != sorted(set(leaves)):
         raise VerificationError("the opening is not of the slots that the proof shows")
     for opened, (cluster, leaf) in zip(standing, v.shown, strict=True):
         made = commit(
@@ -628,9 +635,9 @@ def _check_opened(v: Verification, opening: Opening, asked: bytes | None) -> Non
 
 def check_receipts(v: Verification) -> str | None:
     """What the client kept lies in this log, opened or superseded."""
-    if not v.asked.receipts:
+    if not v.inputs.receipts:
         return None
-    receipts = [decode_receipt(data) for data in v.asked.receipts]
+    receipts = [decode_receipt(data) for data in v.inputs.receipts]
     shown, standing = {(cluster.leaf, cluster.slot) for cluster, _ in v.shown}, set(v.history.standing)
     superseded = None if v.predicate.rounds is None else set(v.predicate.rounds.superseded)
     for receipt in receipts:
@@ -661,10 +668,10 @@ def check_model(v: Verification) -> str | None:
     """The subject is the model of the last standing round; and it is the file given."""
     if v.statement.model != v.history.model:
         raise VerificationError("the subject is not the model that the last standing round produced")
-    if v.asked.model is None:
+    if v.inputs.model is None:
         return None
-    if v.asked.model != v.statement.model:
-        raise _other_model(v, v.asked.model)
+    if v.inputs.model != v.statement.model:
+        raise _other_model(v, v.inputs.model)
     return f"the model file is the subject, {v.statement.model[:16]}"
 
 
@@ -683,9 +690,9 @@ def _other_model(v: Verification, given: str) -> VerificationError:
 
 def check_word(v: Verification) -> str | None:
     """A client's signed word that it removed the records is the one in the proof, and holds."""
-    if v.asked.word is None:
+    if v.inputs.word is None:
         return None
-    given, said = SignedWord.decode(v.asked.word), erased_records(v.predicate)
+    given, said = SignedWord.decode(v.inputs.word), erased_records(v.predicate)
     if said is None:
         raise VerificationError("a word was given, and the proof is about no records")
     if said.word != given.digest:

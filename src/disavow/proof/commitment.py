@@ -77,8 +77,8 @@ def close_records(*, salt: bytes, records: Collection[str]) -> bytes:
     if len(salt) != SALT_BYTES:
         raise ValueError("a salt has 32 bytes")
     keys = sorted(_with_length(record)[4:] for record in records)
-    told = b"".join(struct.pack(">I", len(key)) + key for key in keys)
-    return hashlib.sha256(RECORD_LIST_TAG + salt + told).digest()
+    encoded = b"".join(struct.pack(">I", len(key)) + key for key in keys)
+    return hashlib.sha256(RECORD_LIST_TAG + salt + encoded).digest()
 
 
 def commit_records(*, run_id: str, count: int, closed: bytes) -> bytes:

@@ -244,7 +244,7 @@ def _check_withdrawal(history: History, place: int, leaf: AnyWithdrawal) -> None
         raise VerificationError(f"leaf {place} is a withdrawal of another version than its log")
     if leaf.slots is not None:
         entries = history.entries[place] = read_slots(leaf.slots)
-        touched = set(entries.places)
+        touched = set(entries.positions)
         if not history.rounds.keys() >= touched:
             raise VerificationError(f"leaf {place} withdraws slots from what is no round before it")
         numbers = [history.rounds[at].number for at in touched if at not in history.undone_by]

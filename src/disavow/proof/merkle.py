@@ -156,8 +156,8 @@ def root_by_cover(shown: Mapping[int, bytes], size: int, cover: Sequence[bytes])
         ValueError: There is no such leaf, or no cover of these leaves has that length.
 
     """
-    places = sorted(shown)
-    if places and not 0 <= places[0] <= places[-1] < size:
+    positions = sorted(shown)
+    if positions and not 0 <= positions[0] <= positions[-1] < size:
         raise ValueError(f"there is no such leaf among {size}")
     rest = iter(cover)
 
@@ -170,11 +170,11 @@ def root_by_cover(shown: Mapping[int, bytes], size: int, cover: Sequence[bytes])
         if end - start == 1:
             return shown[start]
         middle = start + _split(end - start)
-        between = bisect_left(places, middle, low, high)
+        between = bisect_left(positions, middle, low, high)
         left = visit(start, middle, low, between)
         return node_hash(left, visit(middle, end, between, high))
 
-    root = visit(0, size, 0, len(places)) if size else root_of([])
+    root = visit(0, size, 0, len(positions)) if size else root_of([])
     if next(rest, None) is not None:
         raise ValueError("there are more subtrees than the tree has")
     return root

@@ -77,17 +77,17 @@ class Opening(Record):
             return cls.parse(canonical.decode(data, what="the opening", most=_MOST_BYTES), "the opening")
 
 
-def refuse_other_client(found: str, asked: str | None, what: str) -> None:
+def refuse_other_client(found: str, expected: str | None, what: str) -> None:
     """Refuse a file about another client than the one asked for, byte for byte.
 
     Args:
         found: The client that the file is about.
-        asked: The client asked for; None where any will do.
+        expected: The client asked for; None where any will do.
         what: What the file is, for the error.
 
     Raises:
         VerificationError: It is about another; ids are escaped, so that one can see why.
 
     """
-    if asked is not None and found != asked:
-        raise VerificationError(f"{what} is about {found!a}, not about {asked!a}")
+    if expected is not None and found != expected:
+        raise VerificationError(f"{what} is about {found!a}, not about {expected!a}")

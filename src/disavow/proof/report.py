@@ -14,7 +14,7 @@ from disavow.proof.statement import AnyStatement
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerificationInputs:
     """What is to be verified, and against what.
 
     Args:

@@ -140,12 +140,12 @@ def records_in_words(said: AnyPredicate) -> str:
     records = erased_records(said)
     if records is None:
         return ""
-    told = f"about {count_records(records.count)} of a client that stays"
+    words = f"about {count_records(records.count)} of a client that stays"
     if said.verdict.kind == "never present":
-        told += ", in no round under its present key (if it asked before, what it contributed was withdrawn then)"
+        words += ", in no round under its present key (if it asked before, what it contributed was withdrawn then)"
     if records.word is None:
-        return f"{told}: that it removed them is for the client to say, and its signed word is not in the proof"
-    return f"{told}: that it removed them is the client's signed word, of digest {records.word.hex()[:16]}"
+        return f"{words}: that it removed them is for the client to say, and its signed word is not in the proof"
+    return f"{words}: that it removed them is the client's signed word, of digest {records.word.hex()[:16]}"
 
 
 def count_records(count: int) -> str:

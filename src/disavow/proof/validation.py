@@ -75,12 +75,14 @@ def one_of(*allowed: str, also: Callable[[str], bool] | None = None) -> Reader[s
     def reader(value: Any, where: str) -> str:
         if isinstance(value, str) and (value in allowed or (also is not None and also(value))):
             return value
-        told = f"{where} is none of {', '.join(allowed)}"
+        message = f"{where} is none of {', '.join(allowed)}"
         if also is not None and isinstance(value, str):
             # escaped and cut: it may be hostile
             shown = ascii(value[:_SHOWN]) + "..." * (len(value) > _SHOWN)
-            told += f", but {shown}: a package that registers it may have to be installed here (docs/extending.md)"
-        raise Unreadable(told)
+            message += (
+                f", but {shown}: a package that registers it may have to be installed here (docs/extending.md)"
+            )
+        raise Unreadable(message)
 
     return reader
 

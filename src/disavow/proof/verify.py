@@ -6,19 +6,19 @@ from disavow.errors import VerificationError
 from disavow.proof.checks import CHECKS as _CHECKS
 from disavow.proof.checks import Verification
 from disavow.proof.notes import TrustedKey
-from disavow.proof.report import Asked, Report, Result
+from disavow.proof.report import Report, Result, VerificationInputs
 
-__all__ = ["CHECKS", "Asked", "Report", "Result", "TrustedKey", "examine", "verify"]
+__all__ = ["CHECKS", "Report", "Result", "TrustedKey", "VerificationInputs", "examine", "verify"]
 
 CHECKS = tuple(check.__name__.removeprefix("check_") for check in _CHECKS)
 """The names of the checks, which are numbered from 1."""
 
 
-def verify(asked: Asked) -> Report:
+def verify(inputs: VerificationInputs) -> Report:
     """Verify a proof.
 
     Args:
-        asked: The proof, and what to check it against.
+        inputs: The proof, and what to check it against.
 
     Returns:
         The report of a proof that holds.
@@ -27,25 +27,25 @@ def verify(asked: Asked) -> Report:
         VerificationError: The proof does not hold; the error names the check.
 
     """
-    report = examine(asked)
+    report = examine(inputs)
     if report.failure is not None and report.failed is not None:
         kind = type(report.failure)
         raise kind(f"check {report.failed.number} ({report.failed.name}) failed: {report.failure}")
     return report
 
 
-def examine(asked: Asked) -> Report:
+def examine(inputs: VerificationInputs) -> Report:
     """Check a proof, up to the first check that fails.
 
     Args:
-        asked: The proof, and what to check it against.
+        inputs: The proof, and what to check it against.
 
     Returns:
         What became of every check; `Report.failure` is what failed.
 
     """
     report = Report()
-    verification = Verification(asked, report)
+    verification = Verification(inputs, report)
     for number, (name, check) in enumerate(zip(CHECKS, _CHECKS, strict=True), start=1):
         try:
             detail = check(verification)

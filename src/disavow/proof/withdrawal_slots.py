@@ -37,7 +37,7 @@ class Entries:
     """The entries of one withdrawal: places of rounds in order, and the masked positions beside them."""
 
     width: int
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     masked: tuple[bytes, ...]
 
     def position(self, index: int, root: bytes, withdrawal: int) -> int:
@@ -88,7 +88,7 @@ def read_slots(data: bytes) -> Entries:
     width, at, place, size = data[0], 1, 0, len(data)
     if not 1 <= width <= _WIDEST or size == 1:
         raise VerificationError("the slots of a withdrawal are not written as they must be")
-    places: list[int] = []
+    positions: list[int] = []
     masked: list[bytes] = []
     while at < size:
         byte = data[at]
@@ -105,12 +105,12 @@ def read_slots(data: bytes) -> Entries:
         if byte == 0 and shift > 7:  # noqa: PLR2004
             raise VerificationError("a number in the slots of a withdrawal is longer than it need be")
         place += gap
-        places.append(place)
+        positions.append(place)
         masked.append(data[at : at + width])
         at += width
-    if at != size or len(places) > MOST_SLOTS:
+    if at != size or len(positions) > MOST_SLOTS:
         raise VerificationError("the slots of a withdrawal end within an entry, or are too many")
-    return Entries(width, tuple(places), tuple(masked))
+    return Entries(width, tuple(positions), tuple(masked))
 
 
 def slots_root(inners: Sequence[bytes]) -> bytes:

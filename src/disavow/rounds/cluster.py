@@ -28,17 +28,17 @@ class Clusters:
     """A partition of a round's participants, who are numbered in id order.
 
     Clusters are sorted by their first member, fixed ones by their number. `delta` is how near counted as alike in
-    this round. Representatives are drawn among so many `places` of each cluster: as many as it has members, but for
-    fixed clusters, where a place without a member is a gap. Of these all that take part are here, also those that
-    have no member left. `update_norm` is the median L2 norm of the updates, `pairs_within` the share of all pairs
-    of them that lie within Δ of each other: what Δ is to be read against.
+    this round. `capacities` are the places that representatives of each are drawn among: as many as it has members,
+    but for fixed clusters, where a place without a member is a gap. All of these that take part are here, also
+    those without a member. `update_norm` is the median L2 norm of the updates, `pairs_within` the share of all
+    pairs of them that lie within Δ of each other: what Δ is to be read against.
     """
 
     members: tuple[tuple[int, ...], ...]
     weights: tuple[float, ...]
     spreads: tuple[float, ...]
     delta: float
-    places: tuple[int, ...]
+    capacities: tuple[int, ...]
     update_norm: float = 0.0
     pairs_within: float = 1.0
 
@@ -95,7 +95,7 @@ def cluster(
     if method.anchored:
         if taking_part is None:
             raise ValueError("fixed clusters are settled before a round, not by it")
-        groups, weights, places = _anchored(updates, taking_part)
+        groups, weights, capacities = _anchored(updates, taking_part)
     else:
         if policy.k == 1:
             groups = list(torch.arange(len(updates)).split(1))
@@ -107,7 +107,7 @@ def cluster(
         _check(groups, len(updates), policy.k, method)
         classes = [size_class(samples) for samples in updates.samples]
         weights = tuple(sum(classes[i] for i in group.tolist()) / sum(classes) for group in groups)
-        places = tuple(map(len, groups))
+        capacities = tuple(map(len, groups))
     several = [group for group in groups if len(group) > 1]
     measured = iter(widths(several) if several else ())
     found = tuple(next(measured) if len(group) > 1 else 0.0 for group in groups)
@@ -118,7 +118,7 @@ def cluster(
         weights=weights,
         spreads=found,
         delta=delta,
-        places=places,
+        capacities=capacities,
         update_norm=norm,
         pairs_within=share_within(vectors, euclidean, delta) if policy.k > 1 else 0.0,
     )
@@ -128,11 +128,11 @@ def _anchored(updates: Updates, taking_part: TakingPart) -> tuple[list[Tensor], 
     """The fixed clusters, the weights that were settled, over those that take part, and their places."""
     anchors, numbers = taking_part.anchors, taking_part.numbers
     groups = groups_of(updates.clients, anchors, numbers)
-    places = tuple(anchors.clusters[number].places for number in numbers)
-    if any(len(group) > count for group, count in zip(groups, places, strict=True)):
-        raise RuntimeError(f"a fixed cluster has more members than its places, which are {places}")
+    capacities = tuple(anchors.clusters[number].capacity for number in numbers)
+    if any(len(group) > count for group, count in zip(groups, capacities, strict=True)):
+        raise RuntimeError(f"a fixed cluster has more members than its places, which are {capacities}")
     shares = [anchors.clusters[number].share for number in numbers]
-    return groups, tuple(share / sum(shares) for share in shares), places
+    return groups, tuple(share / sum(shares) for share in shares), capacities
 
 
 def _check(groups: Sequence[Tensor], count: int, k: int, method: Clustering) -> None:

@@ -123,8 +123,8 @@ def refuse_overflow(model: Model, *, round_number: int) -> None:
 
 
 def _refusal(round_number: int, reason: str, *, nameless: str = "") -> RoundRefused:
-    told = f"round {round_number} refused: "
-    return RoundRefused(f"{told}{reason}{RoundRefused.UNCHANGED}", nameless=told + (nameless or reason))
+    prefix = f"round {round_number} refused: "
+    return RoundRefused(f"{prefix}{reason}{RoundRefused.UNCHANGED}", nameless=prefix + (nameless or reason))
 
 
 def accept(
@@ -149,11 +149,11 @@ def accept(
     refuse_too_few(len(updates), k=k, round_number=round_number)
     twice = [client for client, count in Counter(updates.clients).items() if count > 1]
     if twice:
-        told = "returned more than one update"
-        raise _refusal(round_number, f"{_names(twice)} {told}", nameless=f"a client {told}")
+        problem = "returned more than one update"
+        raise _refusal(round_number, f"{_names(twice)} {problem}", nameless=f"a client {problem}")
     if strangers:
-        told = "is not, or no longer, a client of this run"
-        raise _refusal(round_number, f"{_names(list(strangers))} {told}", nameless=f"a participant {told}")
+        problem = "is not, or no longer, a client of this run"
+        raise _refusal(round_number, f"{_names(list(strangers))} {problem}", nameless=f"a participant {problem}")
     if updates.vectors.dtype != torch.float32:
         raise _refusal(round_number, f"updates are {updates.vectors.dtype}, not torch.float32")
     if updates.vectors.shape != (len(updates), layout.size):
@@ -165,9 +165,9 @@ def accept(
     bad = _not_finite(updates.vectors)
     if bad:
         names = _names([updates.clients[i] for i in bad])
-        told = "holds NaN or infinity (is the learning rate too high?)"
+        problem = "holds NaN or infinity (is the learning rate too high?)"
         raise _refusal(
-            round_number, f"the update of {names} {told}", nameless=f"the update of {len(bad)} clients {told}"
+            round_number, f"the update of {names} {problem}", nameless=f"the update of {len(bad)} clients {problem}"
         )
     return updates.in_id_order()
 

@@ -95,11 +95,11 @@ class RoundOptions:
             round_number: Which round it is.
 
         """
-        places = [anchor.places for anchor in anchors.clusters]
+        capacities = [anchor.capacity for anchor in anchors.clusters]
         if self.fraction >= 1.0:
-            return TakingPart(anchors, range(len(places)))
+            return TakingPart(anchors, range(len(capacities)))
         numbers = clusters_taking_part(
-            places,
+            capacities,
             fraction=self.fraction,
             rank=self._rank_of_cluster,
             round_number=round_number,
@@ -157,8 +157,8 @@ def taking_part_of(
     """
     if taking_part is None:
         return options.participants(clients, number)
-    places, numbers = taking_part.anchors.places, set(taking_part.numbers)
-    return tuple(sorted(client for client in clients if places[client].cluster in numbers))
+    assignments, numbers = taking_part.anchors.assignments, set(taking_part.numbers)
+    return tuple(sorted(client for client in clients if assignments[client].cluster in numbers))
 
 
 def participants_ahead(
@@ -241,16 +241,16 @@ def foreseen(policy: Policy, number: int, taking_part: TakingPart | None) -> Eve
 
     """
     if taking_part is None:
-        return event_of(policy, number=number, attempt=1, places=[policy.k], weights=[1.0])
+        return event_of(policy, number=number, attempt=1, capacities=[policy.k], weights=[1.0])
     anchors, shares = taking_part.anchors, expected_shares(taking_part.anchors)
     total = sum(shares[each] for each in taking_part.numbers)
-    left = {place.cluster for place in anchors.places.values()}
+    left = {place.cluster for place in anchors.assignments.values()}
     filled = [each for each in taking_part.numbers if each in left]
     return event_of(
         policy,
         number=number,
         attempt=1,
-        places=[anchors.clusters[each].places for each in filled],
+        capacities=[anchors.clusters[each].capacity for each in filled],
         weights=[shares[each] / total for each in filled],
     )
 

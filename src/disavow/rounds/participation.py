@@ -100,28 +100,28 @@ def participants(
 
 
 def clusters_taking_part(
-    places: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
+    capacities: Sequence[int], *, fraction: float, rank: Rank, round_number: int, at_least: int = 1
 ) -> tuple[int, ...]:
     """Choose the anchored clusters that take part, whole: those of the lowest rank.
 
     A client is not ranked by itself, and who is left in a cluster does not matter: were a leaver's turn given to
     another client, a removal would change more than the leaver's own contribution. So many clusters that at least
-    `at_least` of their `places` take part.
+    `at_least` of their places take part.
 
     >>> clusters_taking_part([4, 4, 5, 4], fraction=0.5, rank=rank_by_seed(1), round_number=1)
     (1, 2)
 
     Args:
-        places: How many each has.
+        capacities: How many places each has.
         fraction: The share that takes part.
         rank: By which they are chosen.
         round_number: Which round it is.
         at_least: How many places must take part.
 
     """
-    count = participants_of(len(places), fraction)
-    ranked = sorted(range(len(places)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
-    while count < len(places) and sum(places[number] for number in ranked[:count]) < at_least:
+    count = participants_of(len(capacities), fraction)
+    ranked = sorted(range(len(capacities)), key=lambda number: (rank(round_number, f"cluster {number}"), number))
+    while count < len(capacities) and sum(capacities[number] for number in ranked[:count]) < at_least:
         count += 1
     return tuple(sorted(ranked[:count]))
 
@@ -170,11 +170,11 @@ def anchors_for(reader: Reader, clients: Collection[str], *, position: Position,
     anchors = reader.anchors()
     if anchors is None:
         return settled(clients, reader.policy.k, position, secrets.stream(0, 1, "borders"))
-    newcomers = {client: position(client) for client in clients if client not in anchors.places}
+    newcomers = {client: position(client) for client in clients if client not in anchors.assignments}
     return anchors.joined(newcomers) if newcomers else anchors
 
 
-def keep_places(ledger: Ledger, clients: Collection[str], *, position: Position, secrets: Secrets) -> Anchors:
+def keep_assignments(ledger: Ledger, clients: Collection[str], *, position: Position, secrets: Secrets) -> Anchors:
     """Store the run's anchors with a place for each of these clients.
 
     Args:
@@ -210,7 +210,7 @@ def with_shares(ledger: Ledger, samples: Mapping[str, int], *, position: Positio
 
 def expected_shares(anchors: Anchors) -> list[float]:
     """Estimate the share of each cluster: whoever has not returned an update yet counts for the mean."""
-    known = [place.share for place in anchors.places.values() if place.share is not None]
+    known = [place.share for place in anchors.assignments.values() if place.share is not None]
     mean = sum(known) / len(known) if known else 1.0
-    waiting = Counter(place.cluster for place in anchors.places.values() if place.share is None)
+    waiting = Counter(place.cluster for place in anchors.assignments.values() if place.share is None)
     return [anchor.share + mean * waiting[number] for number, anchor in enumerate(anchors.clusters)]

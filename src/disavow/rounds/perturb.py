@@ -85,8 +85,8 @@ def choose_and_perturb(
     """
     choice = secrets.stream(round_number, attempt, "representatives")
     chosen = [
-        _draw(members, places, policy.representatives, choice)
-        for members, places in zip(clusters.members, clusters.places, strict=True)
+        _draw(members, capacity, policy.representatives, choice)
+        for members, capacity in zip(clusters.members, clusters.capacities, strict=True)
     ]
     with one_thread():
         released = torch.stack([_mean(updates.vectors, drawn, policy.representatives) for drawn in chosen])
@@ -97,11 +97,11 @@ def choose_and_perturb(
     return Perturbed(released)
 
 
-def _draw(members: Sequence[int], places: int, count: int, stream: Stream) -> list[int]:
+def _draw(members: Sequence[int], capacity: int, count: int, stream: Stream) -> list[int]:
     """`count` of a cluster's places without replacement; those drawn that nobody fills are left out."""
-    order = list(range(places))
+    order = list(range(capacity))
     for i in range(count):
-        j = i + stream.below(places - i)
+        j = i + stream.below(capacity - i)
         order[i], order[j] = order[j], order[i]
     return sorted(members[i] for i in order[:count] if i < len(members))
 
@@ -117,5 +117,5 @@ def _mean(vectors: Tensor, drawn: Sequence[int], count: int) -> Tensor:
 def _average_statistics(released: Tensor, vectors: Tensor, clusters: Clusters, layout: Layout) -> None:
     """Put the mean over all places of a cluster in the stretches of the running statistics."""
     for start, end in layout.running_statistics():
-        for row, (members, places) in enumerate(zip(clusters.members, clusters.places, strict=True)):
-            released[row, start:end] = _mean(vectors[:, start:end], members, places)
+        for row, (members, capacity) in enumerate(zip(clusters.members, clusters.capacities, strict=True)):
+            released[row, start:end] = _mean(vectors[:, start:end], members, capacity)

@@ -99,7 +99,7 @@ def _filled(
         return Slot(Member(updates.clients[item], updates.samples[item], digests[item]))
 
     return tuple(
-        Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items)), clusters.places[c])
+        Cluster(clusters.weights[c], clusters.spreads[c], tuple(map(slot, items)), clusters.capacities[c])
         for c, items in order
     )
 

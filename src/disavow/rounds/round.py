@@ -15,7 +15,7 @@ from disavow.rounds.broadcast import Broadcast, broadcast
 from disavow.rounds.cluster import Clusters, cluster
 from disavow.rounds.local_training import Engine, accept, fewest, refuse_overflow, refuse_too_few
 from disavow.rounds.options import RoundOptions, foreseen, refuse_overspending, taking_part_of
-from disavow.rounds.participation import is_anchored, keep_places, with_shares
+from disavow.rounds.participation import is_anchored, keep_assignments, with_shares
 from disavow.rounds.perturb import choose_and_perturb, clip
 from disavow.rounds.record import Hashing, new_round
 from disavow.rounds.vectors import Updates
@@ -66,7 +66,7 @@ def open_round(ledger: Ledger, options: RoundOptions) -> tuple[Broadcast, tuple[
     taking_part = None
     if is_anchored(ledger):
         refuse_too_few(len(known), k=ledger.policy.k, round_number=opening.number)
-        anchors = keep_places(ledger, everybody, position=options.position, secrets=options.secrets)
+        anchors = keep_assignments(ledger, everybody, position=options.position, secrets=options.secrets)
         taking_part = options.clusters(anchors, opening.number)
     clients = taking_part_of(known, options, opening.number, taking_part)
     refuse_too_few(len(clients), k=fewest(ledger.policy), round_number=opening.number)
@@ -158,7 +158,9 @@ def _keep_to_budget(ledger: Ledger, opening: Broadcast, clusters: Clusters, opti
         ledger.policy,
         number=opening.number,
         attempt=opening.attempt,
-        places=[places for places, members in zip(clusters.places, clusters.members, strict=True) if members],
+        capacities=[
+            capacity for capacity, members in zip(clusters.capacities, clusters.members, strict=True) if members
+        ],
         weights=[weight for weight, members in zip(clusters.weights, clusters.members, strict=True) if members],
     )
     refuse_overspending(ledger, options.budget, event)

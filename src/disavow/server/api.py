@@ -277,10 +277,10 @@ async def file(
     state = services.state
     named = None if records is None else tuple(sorted(set(records)))
     hashed = None if key is None else state.keyed_hash("key", identity.key.encode(), key.encode())
-    asked = state.keyed_hash(
+    fingerprint = state.keyed_hash(
         "filing", *(each.encode("utf-8", "surrogatepass") for each in (run, client, *(named or ())))
     )
-    filed = Filed(client, identity.name, hashed, asked, named)
+    filed = Filed(client, identity.name, hashed, fingerprint, named)
     return await asyncio.wrap_future(services.filing.file(run, filed))
 
 
@@ -396,11 +396,11 @@ def show_evidence(request: str, call: Request) -> Response:
     """Give proof, checkpoint and public keys of an answered request as one archive; never the opening."""
     name, federation, found = open_request(call, request)
     refuse_unanswered(found)
-    told = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
+    document = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
     head = federation.ledger.signed_head()
     files = {
         "proof.json": federation.proof(found).data,
-        "request.json": json.dumps(told, indent=2).encode(),
+        "request.json": json.dumps(document, indent=2).encode(),
         "keys.json": verification.public_keys(services_of(call).settings.keys),
         **({} if head is None else {"checkpoint.txt": head.encode()}),
     }

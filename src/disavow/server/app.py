@@ -101,8 +101,8 @@ def _add_own_routes(app: FastAPI) -> None:
         services.state.rows("SELECT 1")
         found = services.runs.readable()
         ready = not any(found.values())
-        told = {"status": "ok" if ready else "not ready", "unreadable": sum(map(bool, found.values()))}
-        return JSONResponse(told, 200 if ready else _UNAVAILABLE)
+        document = {"status": "ok" if ready else "not ready", "unreadable": sum(map(bool, found.values()))}
+        return JSONResponse(document, 200 if ready else _UNAVAILABLE)
 
     @app.get("/metrics", response_class=Response)
     def show_metrics(request: Request) -> Response:

@@ -122,11 +122,11 @@ def signed_text(method: str, path: str, body: bytes, *, host: str, created: str,
 
 
 def _identify_node(state: State, request: Request, given: str, body: bytes, now: float) -> Identity:
-    told = dict(_PARAMETER.findall(given))
-    if told.keys() != {"key", "created", "nonce", "signature"} or not told["created"].isdecimal():
+    parameters = dict(_PARAMETER.findall(given))
+    if parameters.keys() != {"key", "created", "nonce", "signature"} or not parameters["created"].isdecimal():
         raise NotAuthenticated(f"{SCHEME} needs key, created, nonce and signature")
     try:
-        key, signature = (base64.b64decode(told[name], validate=True) for name in ("key", "signature"))
+        key, signature = (base64.b64decode(parameters[name], validate=True) for name in ("key", "signature"))
     except (binascii.Error, ValueError):
         raise NotAuthenticated(f"{SCHEME}: key and signature are not in base64") from None
     query = request.url.query
@@ -136,15 +136,18 @@ def _identify_node(state: State, request: Request, given: str, body: bytes, now:
         path,
         body,
         host=request.headers.get("host", ""),
-        created=told["created"],
-        nonce=told["nonce"],
+        created=parameters["created"],
+        nonce=parameters["nonce"],
     )
     client = fingerprint(key)
     if client is None or not is_signed(key, signature, text):
         raise NotAuthenticated("the signature does not hold")
-    if abs(now - float(told["created"])) > _WINDOW_SECONDS or not 0 < len(told["nonce"]) <= _LONGEST_NONCE:
+    if (
+        abs(now - float(parameters["created"])) > _WINDOW_SECONDS
+        or not 0 < len(parameters["nonce"]) <= _LONGEST_NONCE
+    ):
         raise NotAuthenticated("the signature is too old, or from the future")
-    _use_nonce(state, told["nonce"], now)
+    _use_nonce(state, parameters["nonce"], now)
     # one secret for all calls of a client, without its id
     return Identity("the client", frozenset({Role.CLIENT}), client=client, key=state.keyed_hash("node", key).hex())
 

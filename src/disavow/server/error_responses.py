@@ -109,19 +109,19 @@ def install(app: FastAPI, show: Show) -> None:
         # where it is wrong and why, but not what was sent: it may be a client's id
         wrong = [{"where": _place(each), "why": each["type"]} for each in error.errors()]
         names = ", ".join(f"{each['where']} ({each['why']})" for each in wrong)
-        told = body_of(errors.BadRequest.code, f"the request cannot be used: {names}", fields=wrong)
-        return show(request, JSONResponse(told, STATUS[errors.BadRequest]), told)
+        body = body_of(errors.BadRequest.code, f"the request cannot be used: {names}", fields=wrong)
+        return show(request, JSONResponse(body, STATUS[errors.BadRequest]), body)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = _CODES.get(error.status_code, errors.BadRequest.code)
-        told = body_of(code, str(error.detail))
-        return show(request, JSONResponse(told, error.status_code, error.headers), told)
+        body = body_of(code, str(error.detail))
+        return show(request, JSONResponse(body, error.status_code, error.headers), body)
 
     async def unforeseen(request: Request, error: Exception) -> Response:
         logger.error("internal error %s: %s", INTERNAL, type(error).__name__)
-        told = body_of(INTERNAL, "a defect of disavow: please report it; the log of the service says more")
-        return show(request, JSONResponse(told, _SERVER_ERROR), told)
+        body = body_of(INTERNAL, "a defect of disavow: please report it; the log of the service says more")
+        return show(request, JSONResponse(body, _SERVER_ERROR), body)
 
     app.add_exception_handler(DisavowError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

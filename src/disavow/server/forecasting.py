@@ -22,7 +22,7 @@ Made = dict[str, Any]
 
 
 @dataclass
-class _Asked:
+class _Entry:
     changes: int = -1
     """The run's count of changes that the newest is made for."""
 
@@ -35,7 +35,7 @@ class Forecasting:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._asked: OrderedDict[tuple[str, int | bytes], _Asked] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, int | bytes], _Entry] = OrderedDict()
         self._waiting: queue.SimpleQueue[tuple[Future[Made], Callable[[], Made]] | None] = queue.SimpleQueue()
         # a daemon: what it makes changes nothing, and is not waited for when the service stops
         self._thread = threading.Thread(target=self._work, name="forecasting", daemon=True)
@@ -63,36 +63,36 @@ class Forecasting:
 
         """
         with self._guard:
-            asked = self._asked.pop((run_id, number), _Asked())
-            self._asked[run_id, number] = asked
-            while len(self._asked) > MOST_KEPT:
-                self._asked.popitem(last=False)
-            running = asked.future is not None and not asked.future.done()
-            waiting = sum(each.future is not None and not each.future.done() for each in self._asked.values())
-            if asked.changes != changes and not running and waiting < MOST_WAITING:
-                asked.changes, asked.future = changes, Future()
-                self._waiting.put((asked.future, make))
+            entry = self._entries.pop((run_id, number), _Entry())
+            self._entries[run_id, number] = entry
+            while len(self._entries) > MOST_KEPT:
+                self._entries.popitem(last=False)
+            running = entry.future is not None and not entry.future.done()
+            waiting = sum(each.future is not None and not each.future.done() for each in self._entries.values())
+            if entry.changes != changes and not running and waiting < MOST_WAITING:
+                entry.changes, entry.future = changes, Future()
+                self._waiting.put((entry.future, make))
                 if not self._thread.is_alive():
                     self._thread.start()
-            future = asked.future
+            future = entry.future
         if future is None:
-            return asked.last, True
+            return entry.last, True
         try:
-            asked.last = future.result(patience)
+            entry.last = future.result(patience)
         except TimeoutError:
-            return asked.last, True
+            return entry.last, True
         except BaseException:
-            asked.changes = -1  # what was missing may be there the next time
+            entry.changes = -1  # what was missing may be there the next time
             raise
-        return asked.last, asked.changes != changes
+        return entry.last, entry.changes != changes
 
     def close(self) -> None:
         """Make no more."""
         self._waiting.put(None)
 
     def _work(self) -> None:
-        while (asked := self._waiting.get()) is not None:
-            future, make = asked
+        while (task := self._waiting.get()) is not None:
+            future, make = task
             try:
                 future.set_result(make())
             except Exception as error:  # whoever waits must hear of it, whatever it is

@@ -31,6 +31,6 @@ def keep(state: State, run_id: str, number: int, forecast: dict[str, Any], *, no
 
 def kept(state: State, run_id: str, number: int) -> dict[str, Any] | None:
     """Give the forecast that a request was filed or approved by; None where nobody saw one here."""
-    row = state.row("SELECT told FROM forecasts WHERE run = ? AND number = ?", (run_id, number))
-    told: dict[str, Any] | None = None if row is None else json.loads(row["told"])
-    return told
+    row = state.row("SELECT forecast FROM forecasts WHERE run = ? AND number = ?", (run_id, number))
+    forecast: dict[str, Any] | None = None if row is None else json.loads(row["forecast"])
+    return forecast

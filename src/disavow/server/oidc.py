@@ -68,17 +68,20 @@ async def finish(
     """
     if not hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), state.encode()):
         raise NotAuthenticated("this log-in was begun in another browser; begin again")
-    told = json.loads(tokens.recall(services.state, tokens.PENDING, state, now=time.time()))
+    pending = json.loads(tokens.recall(services.state, tokens.PENDING, state, now=time.time()))
     about = await _metadata(provider)
     try:
         async with _client(request, provider) as client:
             granted = await client.fetch_token(
-                about["token_endpoint"], code=code, code_verifier=told["verifier"], grant_type="authorization_code"
+                about["token_endpoint"],
+                code=code,
+                code_verifier=pending["verifier"],
+                grant_type="authorization_code",
             )
             keys = KeySet.import_key_set(
                 (await client.request("GET", about["jwks_uri"], withhold_token=True)).json()
             )
-        claims = _checked(granted["id_token"], keys, provider, told["nonce"])
+        claims = _checked(granted["id_token"], keys, provider, pending["nonce"])
     except NotAuthenticated:
         raise
     except Exception as error:  # of authlib, httpx or joserfc, by what a provider sent

@@ -89,15 +89,15 @@ async def create(request: Request) -> Response:
     """File a request of a data subject; the answer is a signed receipt."""
     services, identity, body = services_of(request), identity_of(request), await request.body()
     try:
-        asked = _NewRequest.model_validate_json(body)
-        if asked.subject_request_id.version != 4:  # noqa: PLR2004 - as the specification wants it
+        filed = _NewRequest.model_validate_json(body)
+        if filed.subject_request_id.version != 4:  # noqa: PLR2004 - as the specification wants it
             raise BadRequest("subject_request_id is no UUID of version 4")
-        for url in asked.status_callback_urls:
+        for url in filed.status_callback_urls:
             webhooks.check_url(url, private=services.settings.private_callbacks)
-        client = _client(asked)
-        run = _run(services, identity, asked)
+        client = _client(filed)
+        run = _run(services, identity, filed)
         open_run(request, run)
-        row, found = await _file(services, identity, asked, run, client)
+        row, found = await _file(services, identity, filed, run, client)
     except ValidationError as error:
         return _refused([(".".join(map(str, each["loc"])), each["type"]) for each in error.errors()])
     except DisavowError as error:
@@ -143,13 +143,13 @@ def cancel(request: Request, subject_request_id: UUID) -> Response:
         federation.cancel(found.number, by=identity_of(request).name)
     except DisavowError as error:
         return _refused([(error.code, message_of(error))])
-    told = {
+    document = {
         "controller_id": row["controller"],
         "received_time": _moment(time.time()),
         "subject_request_id": row["id"],
         "api_version": VERSION,
     }
-    return _signed(services, told, status=202)
+    return _signed(services, document, status=202)
 
 
 def note_status(connection: sqlite3.Connection, run: str, request: ErasureRequest, *, now: float) -> None:
@@ -191,10 +191,10 @@ def status_of_request(request: ErasureRequest) -> str:
 
 
 async def _file(
-    services: Services, identity: Identity, asked: _NewRequest, run: str, client: str
+    services: Services, identity: Identity, filed: _NewRequest, run: str, client: str
 ) -> tuple[Any, ErasureRequest]:
     """Place a request once, however often it is sent; its row in the service's database, and the request."""
-    state, key = services.state, str(asked.subject_request_id)
+    state, key = services.state, str(filed.subject_request_id)
     fingerprint = state.keyed_hash("opendsr", run.encode(), client.encode("utf-8", "surrogatepass"))
     found = await file(services, identity, run, client, f"opendsr {key}")
     values = (
@@ -204,7 +204,7 @@ async def _file(
         run,
         found.number,
         time.time(),
-        json.dumps(list(dict.fromkeys(asked.status_callback_urls))),
+        json.dumps(list(dict.fromkeys(filed.status_callback_urls))),
     )
     with state.writing() as connection:
         connection.execute("INSERT OR IGNORE INTO opendsr VALUES (?, ?, ?, ?, ?, ?, ?, '')", values)
@@ -226,8 +226,8 @@ def _find(request: Request, key: UUID) -> tuple[Services, Any, Federation, Erasu
     return services, row, federation, federation.request(row["number"])
 
 
-def _client(asked: _NewRequest) -> str:
-    found = {each.identity_value for each in asked.subject_identities if _is_known(each)}
+def _client(filed: _NewRequest) -> str:
+    found = {each.identity_value for each in filed.subject_identities if _is_known(each)}
     if len(found) != 1:
         raise BadRequest(f"subject_identities needs one identity of type {IDENTITY} and format {FORMAT}")
     return found.pop()
@@ -237,8 +237,8 @@ def _is_known(each: _Identity) -> bool:
     return (each.identity_type, each.identity_format) == (IDENTITY, FORMAT)
 
 
-def _run(services: Services, identity: Identity, asked: _NewRequest) -> str:
-    own = asked.extensions.get(domain(services.settings))
+def _run(services: Services, identity: Identity, filed: _NewRequest) -> str:
+    own = filed.extensions.get(domain(services.settings))
     named = own.get("run") if isinstance(own, dict) else None
     if isinstance(named, str):
         return named
@@ -271,10 +271,10 @@ def base_url(request: Request) -> str:
     return public.rstrip("/") if public is not None else f"{request.url.scheme}://{request.headers.get('host', '')}"
 
 
-def _signed(services: Services, told: dict[str, Any], *, status: int = 200) -> Response:
+def _signed(services: Services, document: dict[str, Any], *, status: int = 200) -> Response:
     """Answer with a signed body: the header signs it as it is sent, `processor_signature` all its other fields."""
-    inner = json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
-    body = json.dumps({**told, "processor_signature": services.signer.sign(inner)}).encode()
+    inner = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    body = json.dumps({**document, "processor_signature": services.signer.sign(inner)}).encode()
     headers = callback_headers(services.signer, body, domain(services.settings))
     return Response(body, status, headers, media_type="application/json")
 
@@ -284,5 +284,5 @@ def _refused(wrong: list[tuple[str, str]]) -> Response:
     errors = [
         {"domain": "Validation", "reason": reason, "message": f"{where}: {reason}"} for where, reason in wrong
     ]
-    told = {"error": {"code": _BAD_REQUEST, "message": errors[0]["message"], "errors": errors}}
-    return Response(json.dumps(told), _BAD_REQUEST, media_type="application/json")
+    document = {"error": {"code": _BAD_REQUEST, "message": errors[0]["message"], "errors": errors}}
+    return Response(json.dumps(document), _BAD_REQUEST, media_type="application/json")

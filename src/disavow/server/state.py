@@ -65,7 +65,7 @@ CREATE TABLE idempotency (
 CREATE TABLE forecasts (
     run TEXT NOT NULL,  -- its id
     number INTEGER NOT NULL,
-    told TEXT NOT NULL,  -- JSON, of the forecast that the request was filed or approved by; it names no client
+    forecast TEXT NOT NULL,  -- JSON, of the forecast that the request was filed or approved by; it names no client
     seen_at REAL NOT NULL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;

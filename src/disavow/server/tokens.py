@@ -221,7 +221,7 @@ def _runs(row: sqlite3.Row) -> frozenset[str] | None:
 
 
 def _token(row: sqlite3.Row) -> Token:
-    told = {
+    columns = {
         name: row[name] for name in ("id", "prefix", "name", "created_at", "expires_at", "used_at", "revoked_at")
     }
-    return Token(roles=_roles(row), runs=_runs(row), **told)
+    return Token(roles=_roles(row), runs=_runs(row), **columns)

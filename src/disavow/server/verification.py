@@ -18,7 +18,7 @@ from typing import Any
 from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import LIST, PUBLIC, child_environment, keys_in, trusted_keys
-from disavow.proof.verify import Asked, examine
+from disavow.proof.verify import VerificationInputs, examine
 
 LONGEST_SECONDS = 20
 _MEMORY = 2 << 30
@@ -61,8 +61,8 @@ def verify(proof: bytes, keys: Path, key: bytes | None = None) -> dict[str, Any]
         raise BadRequest("verifying this took more memory or time than is allowed") from None
     finally:
         _AT_ONCE.release()
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def public_keys(keys: Path) -> bytes:
@@ -91,9 +91,9 @@ def _main() -> None:
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     try:
         trusted = trusted_keys(Path(sys.argv[1])) if key is None else keys_in(key, "the key")
-        report = examine(Asked(proof=data, trusted=trusted, now=now))
+        report = examine(VerificationInputs(proof=data, trusted=trusted, now=now))
     except DisavowError as error:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "valid": False,
             "code": error.code,
             "message": str(error),
@@ -101,7 +101,7 @@ def _main() -> None:
             "warnings": [],
         }
     else:
-        told = {
+        document = {
             "valid": report.valid,
             "code": report.failure.code if report.failure else None,
             "message": str(report.failure) if report.failure else None,
@@ -111,7 +111,7 @@ def _main() -> None:
             ],
             "warnings": report.warnings,
         }
-    json.dump(told, sys.stdout)
+    json.dump(document, sys.stdout)
 
 
 if __name__ == "__main__":

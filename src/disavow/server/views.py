@@ -60,10 +60,10 @@ def run_in_short(name: str, federation: Federation, state: State) -> View:
 
 def run(name: str, federation: Federation, state: State) -> View:
     """Show a run: what it promises, what it holds, what it costs."""
-    told = federation.status(due=False).to_json()
+    status = federation.status(due=False).to_json()
     for each in ("rounds", "run", "open_requests", "next_due"):  # shorter below; a path; not looked for
-        told.pop(each)
-    return finite({**run_in_short(name, federation, state), **told, "rounds": federation.ledger.last_round})
+        status.pop(each)
+    return finite({**run_in_short(name, federation, state), **status, "rounds": federation.ledger.last_round})
 
 
 def rounds(name: str, federation: Federation, *, standing: bool = False) -> View:
@@ -89,7 +89,7 @@ def round_page(name: str, federation: Federation, *, before: int | None, most: i
     looked_at = standing if sum(each.clusters for each in standing) <= _MOST_CLUSTERS else page
     weakest = federation.ledger.weakest_clusters([each.number for each in looked_at])
     worst = min(weakest.items(), key=lambda pair: (pair[1].left, pair[0]), default=None)
-    told = [
+    rounds_shown = [
         {**each.to_json(), "weakest": asdict(weakest[each.number]) if each.number in weakest else None}
         for each in page
     ]
@@ -103,7 +103,7 @@ def round_page(name: str, federation: Federation, *, before: int | None, most: i
             "survivors_needed": federation.ledger.policy.survivors_needed,
             "weakest": None if worst is None else {"round": worst[0], **asdict(worst[1])},
             "weakest_of_all": looked_at is standing,
-            "rounds": told,
+            "rounds": rounds_shown,
             "before": page[-1].number if more else None,
             "curves": {
                 metric: [
@@ -122,8 +122,8 @@ def progress(name: str, state: State) -> View | None:
     row = state.row("SELECT * FROM progress WHERE run = ?", (name,))
     if row is None:
         return None
-    told = {key: row[key] for key in ("phase", "done", "total", "detail")}
-    return {**told, "updated_at": _moment(row["updated_at"])}
+    shown = {key: row[key] for key in ("phase", "done", "total", "detail")}
+    return {**shown, "updated_at": _moment(row["updated_at"])}
 
 
 # -- requests ------------------------------------------------------------------------------------------------------
@@ -131,14 +131,14 @@ def progress(name: str, state: State) -> View | None:
 
 def request(name: str, found: ErasureRequest, identity: Identity) -> View:
     """Show a request; who asks only to whoever may see it."""
-    told = {"id": request_id(name, found.number), "run": name, **found.to_json()}
+    shown = {"id": request_id(name, found.number), "run": name, **found.to_json()}
     if identity.sees_clients:
-        told["client"] = found.client
+        shown["client"] = found.client
     else:
-        for event in told.get("history", ()):
+        for event in shown.get("history", ()):
             event.pop("actor", None)
             event.pop("reason", None)
-    return finite(told)
+    return finite(shown)
 
 
 def requests(
@@ -174,13 +174,13 @@ def requests(
 def forecast(prospect: Prospect) -> View:
     """Show what an erasure would come to. `digest` is what an approval names."""
     found = prospect.forecast
-    told: View = {
+    shown: View = {
         "verdict": None,
         "refusal": None if prospect.refusal is None else prospect.refusal.code,
         "answered_before": sorted(each.number for each in prospect.before.values()),
     }
     if found is not None:
-        told |= {
+        shown |= {
             "verdict": found.verdict.kind.value,
             "verdict_in_full": found.verdict.in_full,
             "first_broken_round": found.verdict.round,
@@ -193,7 +193,7 @@ def forecast(prospect: Prospect) -> View:
             "too_large": found.too_large,
             "log10_odds": next(iter(found.odds.values()), None),
         }
-    return finite({**told, "digest": prospect.digest})
+    return finite({**shown, "digest": prospect.digest})
 
 
 def days_to_deadline(federation: Federation) -> float | None:
@@ -337,13 +337,13 @@ def purge(name: str, federation: Federation, state: State) -> View:
     `digest` is what whoever asks for one names.
     """
     outlook = federation.purge_outlook()
-    asked = state.row("SELECT asked_at FROM purges WHERE run = ?", (name,))
+    row = state.row("SELECT asked_at FROM purges WHERE run = ?", (name,))
     return finite(
         {
             "run": name,
             **outlook.to_json(),
             "digest": outlook.forecast.digest if outlook.forecast else None,
-            "asked_at": None if asked is None else _moment(asked["asked_at"]),
+            "asked_at": None if row is None else _moment(row["asked_at"]),
             "progress": progress(name, state),
         }
     )

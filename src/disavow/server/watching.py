@@ -95,48 +95,48 @@ class Watcher:
         ]
         for start in range(0, len(changed), _AT_ONCE):
             some = changed[start : start + _AT_ONCE]
-            told = federation.requests(self._to_be_told(run, some))
+            reported = federation.requests(self._to_report(run, some))
             with state.writing() as connection:
-                self._note(connection, run, {number: states[number] for number in some}, told, now)
+                self._note(connection, run, {number: states[number] for number in some}, reported, now)
         self._note_purged(run, federation, purged, now)
         self._sender.wake()
 
     def _note_purged(self, run: str, federation: Federation, purged: Mapping[int, int], now: float) -> None:
-        """Have it told that requests, which may have been answered long ago, are purged."""
+        """Send the event that requests are purged, which may have been answered long ago."""
         state, numbers = self._services.state, list(purged)
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
-            told = federation.requests(self._to_be_told(run, some))
+            reported = federation.requests(self._to_report(run, some))
             with state.writing() as connection:
-                for request in told:
+                for request in reported:
                     shown = {"request": views.request(run, request, NOBODY)}
                     webhooks.enqueue(connection, "request.purged", shown, now=now)
                 _raise_mark(connection, run, purge=purged[some[-1]])
 
-    def _to_be_told(self, run: str, numbers: Sequence[int]) -> list[int]:
+    def _to_report(self, run: str, numbers: Sequence[int]) -> list[int]:
         """Choose the requests of which something is to be sent: to read them all takes longer than all the rest."""
         state = self._services.state
         if state.row("SELECT 1 FROM webhooks WHERE removed_at IS NULL") is not None:
             return list(numbers)
-        asked = {row["number"] for row in state.rows("SELECT number FROM opendsr WHERE run = ?", (run,))}
-        return [number for number in numbers if number in asked]
+        called_back = {row["number"] for row in state.rows("SELECT number FROM opendsr WHERE run = ?", (run,))}
+        return [number for number in numbers if number in called_back]
 
     def _note(
         self,
         connection: sqlite3.Connection,
         run: str,
         states: Mapping[int, RequestState],
-        told: Sequence[ErasureRequest],
+        reported: Sequence[ErasureRequest],
         now: float,
     ) -> None:
         known = "SELECT 1 FROM watched WHERE run = ? AND number = ?"
-        for request in told:
+        for request in reported:
             new = connection.execute(known, (run, request.number)).fetchone() is None
             event = "request.received" if new and request.pending else f"request.{request.state.value}"
             webhooks.enqueue(connection, event, {"request": views.request(run, request, NOBODY)}, now=now)
             opendsr.note_status(connection, run, request, now=now)
-        # of what is told, what was told: it may have changed since its state was read
-        found = {**states, **{request.number: request.state for request in told}}
+        # the state that was reported: it may have changed since it was read above
+        found = {**states, **{request.number: request.state for request in reported}}
         for number, state in found.items():
             if state in _CLOSED:
                 connection.execute("DELETE FROM watched WHERE run = ? AND number = ?", (run, number))

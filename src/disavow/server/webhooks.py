@@ -132,17 +132,17 @@ def retry(state: State, number: int, *, now: float) -> dict[str, Any]:
     return delivery_view(row)
 
 
-def enqueue(connection: sqlite3.Connection, event: str, told: Mapping[str, Any], *, now: float) -> None:
+def enqueue(connection: sqlite3.Connection, event: str, document: Mapping[str, Any], *, now: float) -> None:
     """Have an event sent to every webhook that wants it.
 
     Args:
         connection: The transaction that notes the change.
         event: What happened.
-        told: What is sent of it; it names no client.
+        document: What is sent of it; it names no client.
         now: The present time.
 
     """
-    body = json.dumps({"event": event, **told})
+    body = json.dumps({"event": event, **document})
     for row in connection.execute("SELECT id, url, events FROM webhooks WHERE removed_at IS NULL").fetchall():
         if {event, ALL} & set(row["events"].split(",")):
             enqueue_to(connection, row["url"], event, body, now=now, webhook=row["id"])

@@ -139,7 +139,7 @@ class Worker:
                 turn.path, write=True, keys=self.settings.keys, ask=self.ask, openings=self.settings.openings_folder
             )
         callbacks = self._callbacks(turn, federation)
-        self._purge_if_asked(turn, federation, callbacks)
+        self._purge_if_requested(turn, federation, callbacks)
         wanted, standing = federation.settings.rounds, federation.ledger.last_round
         if self.train and turn.trains and standing < wanted:
             self._tell(turn, "training", standing, wanted)
@@ -153,18 +153,18 @@ class Worker:
         self._let_go(turn)
         return bool(answered)
 
-    def _purge_if_asked(self, turn: _Turn, federation: Federation, callbacks: Callbacks) -> None:
+    def _purge_if_requested(self, turn: _Turn, federation: Federation, callbacks: Callbacks) -> None:
         """Purge where somebody has asked for it, as it was forecast; is it another purge by now, it is not done.
 
         Killed meanwhile, the next worker completes what was undone, and finds nothing left to purge.
         """
-        asked = self._purge_asked(turn)
-        if asked is None:
+        digest = self._requested_purge(turn)
+        if digest is None:
             return
 
-        def confirm(told: PurgeForecast) -> None:
-            if told.digest != asked:
-                raise ForecastChanged("the purge is another one than was asked for", digest=told.digest)
+        def confirm(forecast: PurgeForecast) -> None:
+            if forecast.digest != digest:
+                raise ForecastChanged("the purge is another one than was asked for", digest=forecast.digest)
 
         try:
             federation.purge(confirm=confirm, callbacks=callbacks)
@@ -172,9 +172,9 @@ class Worker:
             logger.warning("%s: not purged: %s", turn.name, refusal.code)
             self._tell(turn, "refused", detail=refusal.code)
         with self.state.writing() as connection:
-            connection.execute("DELETE FROM purges WHERE run = ? AND forecast = ?", (turn.name, asked))
+            connection.execute("DELETE FROM purges WHERE run = ? AND forecast = ?", (turn.name, digest))
 
-    def _purge_asked(self, turn: _Turn) -> str | None:
+    def _requested_purge(self, turn: _Turn) -> str | None:
         """The digest of the purge that somebody has asked for, if so."""
         row = self.state.row("SELECT forecast FROM purges WHERE run = ?", (turn.name,))
         return None if row is None else str(row["forecast"])
@@ -187,7 +187,7 @@ class Worker:
             ledger = federation.ledger
             if self.train and turn.trains and ledger.last_round < federation.settings.rounds:
                 return True
-            if self._purge_asked(turn) is not None:
+            if self._requested_purge(turn) is not None:
                 return True
             changes, now = ledger.changes(), time.monotonic()
             if changes == turn.changes and now < turn.looked_at + _LOOK_SECONDS:
@@ -212,9 +212,9 @@ class Worker:
         def on_answer(request: ErasureRequest) -> None:
             logger.info("%s: request %d answered", turn.name, request.number)
 
-        def on_purge(told: PurgeForecast) -> None:
-            logger.info("%s: purging %d requests", turn.name, len(told.requests))
-            self._tell(turn, "purging", (told.back_to or 1) - 1, told.last)
+        def on_purge(forecast: PurgeForecast) -> None:
+            logger.info("%s: purging %d requests", turn.name, len(forecast.requests))
+            self._tell(turn, "purging", (forecast.back_to or 1) - 1, forecast.last)
 
         return Callbacks(on_round=on_round, on_verdict=on_verdict, on_answer=on_answer, on_purge=on_purge)
 

@@ -86,9 +86,9 @@ def _import(module_name: str, path: Path | None) -> Any:
         )
         if missing is None or not f"{module_name}.".startswith(f"{missing}."):
             raise
-        places = ", ".join(dict.fromkeys(str(each) for each in (path, Path.cwd()) if each is not None))
+        searched = ", ".join(dict.fromkeys(str(each) for each in (path, Path.cwd()) if each is not None))
         raise TaskError(
-            f"there is no module {module_name!r}: searched {places} and what Python searches; task.path may name "
+            f"there is no module {module_name!r}: searched {searched} and what Python searches; task.path may name "
             "its folder"
         ) from None
 

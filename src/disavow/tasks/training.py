@@ -79,12 +79,12 @@ def train_client(
 
 def not_finite(client: str, round_number: int) -> RoundRefused:
     """Make the refusal of a round in which a client's loss became NaN or infinite."""
-    told, hint = (
+    prefix, hint = (
         f"round {round_number} refused: the loss of",
         "became NaN or infinite (is the learning rate too high?)",
     )
     return RoundRefused(
-        f"{told} client {escaped(client)} {hint}{RoundRefused.UNCHANGED}", nameless=f"{told} a client {hint}"
+        f"{prefix} client {escaped(client)} {hint}{RoundRefused.UNCHANGED}", nameless=f"{prefix} a client {hint}"
     )
 
 

@@ -62,9 +62,9 @@ class Follower:
         if verdict.undoes is None:
             return
         stands, step = verdict.undoes - 1, self._step()
-        asked = "1 request" if requests == 1 else f"{requests} requests"
+        counted = "1 request" if requests == 1 else f"{requests} requests"
         self._tell(lambda tracker: tracker.log({"round": stands}, step))
-        self._tell(lambda tracker: tracker.note("rollback", f"{verdict} ({asked})", step))
+        self._tell(lambda tracker: tracker.note("rollback", f"{verdict} ({counted})", step))
 
     def on_answer(self, request: ErasureRequest) -> None:
         """Write what a request came to, and what that cost."""

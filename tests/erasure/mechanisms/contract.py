@@ -42,7 +42,7 @@ from disavow.ledger.keys import default_folder
 from disavow.ledger.members import Filled
 from disavow.ledger.schema import rounds
 from disavow.proof.notes import Signer
-from disavow.proof.verify import Asked, Report, TrustedKey, verify
+from disavow.proof.verify import Report, TrustedKey, VerificationInputs, verify
 from disavow.rounds.randomness import training_stream
 from disavow.rounds.vectors import Model, Updates
 from tests.ledger.making import files_of
@@ -498,4 +498,4 @@ def verified(run: Federation, request: int, receipts: Sequence[bytes]) -> Report
     opening = opening_path(default_openings(directory), run.ledger.run_id, request).read_bytes()
     keys = f"{SIGNER.public}\n".encode()
     assert second.verify(proof, keys, opening=opening, receipts=list(receipts)) == (0, None)
-    return verify(Asked(proof, [TrustedKey(SIGNER.public)], opening=opening, receipts=receipts))
+    return verify(VerificationInputs(proof, [TrustedKey(SIGNER.public)], opening=opening, receipts=receipts))

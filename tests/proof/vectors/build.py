@@ -9,7 +9,7 @@ from pathlib import Path
 
 from disavow.errors import Unreadable
 from disavow.proof import canonical
-from disavow.proof.verify import CHECKS, Asked, TrustedKey, examine
+from disavow.proof.verify import CHECKS, TrustedKey, VerificationInputs, examine
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER
 from tests.proof.vectors import hostile, records, short, valid
 from tests.proof.vectors.vector import Vector
@@ -78,7 +78,7 @@ def _expected(vector: Vector) -> object:
     if not vector.fails:
         return {"check": None, "name": None, "exit_code": Unreadable.exit_code}
     report = examine(
-        Asked(
+        VerificationInputs(
             vector.proof,
             vector.trusted,
             vector.opening,

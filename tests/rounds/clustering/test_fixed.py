@@ -19,7 +19,7 @@ def anchored(count: int, k: int, seed: int = 1, secret: int = 1) -> Anchors:
 
 def names(anchors: Anchors) -> list[list[str]]:
     numbers = range(len(anchors.clusters))
-    return [sorted(c for c, place in anchors.places.items() if place.cluster == number) for number in numbers]
+    return [sorted(c for c, place in anchors.assignments.items() if place.cluster == number) for number in numbers]
 
 
 @PROPERTY
@@ -28,11 +28,11 @@ def test_clusters_are_as_equal_as_can_be(k: int, more: int, seed: int) -> None:
     count = k + more
     anchors = anchored(count, k, seed)
     sizes = [len(group) for group in names(anchors)]
-    assert sizes == [anchor.places for anchor in anchors.clusters]
+    assert sizes == [anchor.capacity for anchor in anchors.clusters]
     assert len(sizes) == count // k
     assert k <= min(sizes) <= max(sizes) < 2 * k
     assert max(sizes) - min(sizes) <= 1
-    assert sorted(anchors.places) == list(client_ids(count))
+    assert sorted(anchors.assignments) == list(client_ids(count))
 
 
 def test_clusters_depend_on_positions_alone() -> None:
@@ -49,7 +49,7 @@ def test_clusters_are_not_the_order_of_the_ids() -> None:
 @given(st.integers(1, 9), st.integers(0, 60), st.integers(0, 5))
 def test_borders_lie_between_the_hashes_of_neighbours_and_are_nobodys(k: int, more: int, seed: int) -> None:
     anchors = anchored(k + more, k, seed)
-    order = sorted(position_by_seed(seed)(client) for client in anchors.places)
+    order = sorted(position_by_seed(seed)(client) for client in anchors.assignments)
     borders = [anchor.until for anchor in anchors.clusters]
     assert borders[-1] is None
     inner = [border for border in borders if border is not None]
@@ -57,7 +57,7 @@ def test_borders_lie_between_the_hashes_of_neighbours_and_are_nobodys(k: int, mo
     assert not set(inner) & set(order)
     reached = 0
     for anchor, border in zip(anchors.clusters, inner, strict=False):
-        reached += anchor.places
+        reached += anchor.capacity
         assert order[reached - 1] < border < order[reached]
 
 
@@ -76,24 +76,24 @@ def test_who_leaves_and_who_joins_moves_nobody_else(
     leavers = data.draw(st.sets(st.sampled_from(client_ids(k + more))))
     left = anchors.without(leavers)
     assert left.clusters == anchors.clusters
-    assert {c: left.places[c] for c in left.places} == {
-        c: place for c, place in anchors.places.items() if c not in leavers
+    assert {c: left.assignments[c] for c in left.assignments} == {
+        c: place for c, place in anchors.assignments.items() if c not in leavers
     }
     new = [f"new-{i}" for i in range(newcomers)]
     grown = left.joined({client: position_by_seed(seed)(client) for client in new}).counted(dict.fromkeys(new, 5))
-    assert {c: grown.places[c] for c in left.places} == left.places
+    assert {c: grown.assignments[c] for c in left.assignments} == left.assignments
     assert [anchor.until for anchor in grown.clusters] == [anchor.until for anchor in anchors.clusters]
     for number, (before, after) in enumerate(zip(anchors.clusters, grown.clusters, strict=True)):
-        count = sum(grown.places[client].cluster == number for client in new)
-        assert (after.places, after.share) == (before.places + count, before.share + 5 * count)
+        count = sum(grown.assignments[client].cluster == number for client in new)
+        assert (after.capacity, after.share) == (before.capacity + count, before.share + 5 * count)
     # in hash order clusters follow each other, newcomers included
-    order = sorted(grown.places, key=position_by_seed(seed))
-    assert all(one <= two for one, two in pairwise(grown.places[client].cluster for client in order))
+    order = sorted(grown.assignments, key=position_by_seed(seed))
+    assert all(one <= two for one, two in pairwise(grown.assignments[client].cluster for client in order))
 
 
 def test_a_share_is_counted_once() -> None:
     [client, *_] = client_ids(4)
     anchors = anchored(4, 2).counted({client: 3})
     assert anchors.counted({client: 9}) == anchors
-    number = anchors.places[client].cluster
+    number = anchors.assignments[client].cluster
     assert anchors.clusters[number] == replace(anchored(4, 2).clusters[number], share=3)

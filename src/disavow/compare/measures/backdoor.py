@@ -41,15 +41,15 @@ def trigger_for(problem: Problem) -> Trigger | str:
     if not inputs.is_floating_point() or inputs.dim() < 2:  # noqa: PLR2004 - one row a record
         return "inputs are no images or rows of numbers"
     held = np.bincount(labels[torch.from_numpy(subject.own)].numpy(), minlength=int(labels.max()) + 1)
-    return Trigger(_places(inputs), float(inputs.max()), int(held.argmin()))
+    return Trigger(_trigger_positions(inputs), float(inputs.max()), int(held.argmin()))
 
 
-def _places(inputs: Tensor) -> list[int]:
+def _trigger_positions(inputs: Tensor) -> list[int]:
     if inputs.dim() == _IMAGE:
         channels, height, width = inputs.shape[1:]
-        places = np.arange(channels * height * width).reshape(channels, height, width)
+        positions = np.arange(channels * height * width).reshape(channels, height, width)
         side = max(2, math.ceil(_PATCH * height))
-        return [int(place) for place in places[:, -side:, -side:].ravel()]
+        return [int(place) for place in positions[:, -side:, -side:].ravel()]
     features = inputs[0].numel()
     return list(range(features - math.ceil(_FEATURES * features), features))
 

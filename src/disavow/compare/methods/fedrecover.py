@@ -68,25 +68,25 @@ class FedRecover(Method):
             exactly = number <= warm_up or (number - warm_up) % every == 0 or number > number_of_rounds - last
             updates = stored.clone()
             if exactly:
-                asked_for = list(range(len(clients)))
+                trained_rows = list(range(len(clients)))
             else:
-                asked_for = []
+                trained_rows = []
                 for row, client in enumerate(clients):
                     estimate = stored[row].double() + curvature.setdefault(client, Curvature(self.pairs)).times(
                         moved
                     )
                     if bool((estimate.abs() > largest).any()) or not bool(torch.isfinite(estimate).all()):
-                        asked_for.append(row)
+                        trained_rows.append(row)
                     else:
                         updates[row] = estimate.to(torch.float32)
-            if asked_for:
-                found = federation.train(vector, [clients[row] for row in asked_for], number)
+            if trained_rows:
+                found = federation.train(vector, [clients[row] for row in trained_rows], number)
                 computed = {client: found.vectors[i].cpu() for i, client in enumerate(found.clients)}
-                for row in asked_for:
+                for row in trained_rows:
                     updates[row] = computed[clients[row]]
                     difference = (updates[row] - stored[row]).double()
                     curvature.setdefault(clients[row], Curvature(self.pairs)).add(moved, difference)
-                exact_updates += len(asked_for)
+                exact_updates += len(trained_rows)
             vector = vector + weighted_mean(updates, samples)
             federation.tell(number, number_of_rounds)
         return Forgotten(vector, f"{exact_updates} updates computed by clients, the others estimated")

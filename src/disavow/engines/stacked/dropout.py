@@ -77,8 +77,8 @@ class _Masks:
         """Draw which of so many places are kept, each with a chance of 1 - p."""
         self._drawn += 1
         low, high = self._key[0], self._key[1]
-        places = torch.arange(math.prod(shape), device=self._key.device)
-        drawn = _mixed(_mixed(places ^ low) ^ _mixed(high ^ self._drawn))
+        indices = torch.arange(math.prod(shape), device=self._key.device)
+        drawn = _mixed(_mixed(indices ^ low) ^ _mixed(high ^ self._drawn))
         return (drawn >= int(p * (_WORD + 1))).view(shape)
 
     def dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

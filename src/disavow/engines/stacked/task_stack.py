@@ -103,11 +103,11 @@ class ClientRows:
             together.setdefault((str(structure), shapes), []).append(place)
         return [
             BatchGroup(
-                places,
-                [torch.stack(each) for each in zip(*(flat[place][0] for place in places), strict=True)],
-                flat[places[0]][1],
+                indices,
+                [torch.stack(each) for each in zip(*(flat[place][0] for place in indices), strict=True)],
+                flat[indices[0]][1],
             )
-            for places in together.values()
+            for indices in together.values()
         ]
 
     def _gathered(self, clients: Sequence[StackedClient], step: int, device: torch.device) -> list[BatchGroup]:
@@ -116,13 +116,13 @@ class ClientRows:
             by_size.setdefault(len(client.batches[step]), []).append(place)
         structure = tree_flatten(self.tensors)[1]
         groups = []
-        for size, places in by_size.items():
-            numbers = [self.parts[clients[place].client][clients[place].batches[step]] for place in places]
+        for size, indices in by_size.items():
+            numbers = [self.parts[clients[place].client][clients[place].batches[step]] for place in indices]
             rows = torch.from_numpy(np.concatenate(numbers)).to(device, non_blocking=True)
             leaves = [
-                tensor.index_select(0, rows).unflatten(0, (len(places), size)) for tensor in self.tensors or ()
+                tensor.index_select(0, rows).unflatten(0, (len(indices), size)) for tensor in self.tensors or ()
             ]
-            groups.append(BatchGroup(places, leaves, structure))
+            groups.append(BatchGroup(indices, leaves, structure))
         return groups
 
 

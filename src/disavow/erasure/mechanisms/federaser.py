@@ -126,8 +126,8 @@ def _kept(ledger: Ledger, source: KeptRound, number: int) -> list[Vector]:
     try:
         return ledger.kept_updates(source)
     except IntegrityError as error:
-        told = f"round {number} cannot be rebuilt: {error}"
-        raise RoundRefused(told, nameless=told) from None
+        message = f"round {number} cannot be rebuilt: {error}"
+        raise RoundRefused(message, nameless=message) from None
 
 
 Made = tuple[Sequence[Member], Sequence[Vector], str | None]

@@ -55,5 +55,5 @@ class WithoutRetraining(Mechanism):
     def rebuild_next(self, ledger: Ledger, engine: Engine, options: RoundOptions) -> None:
         """Refuse: there is nothing ahead."""
         del ledger, engine, options
-        told = f"no round is rebuilt: {DECLINED}"
-        raise RoundRefused(told, nameless=told)
+        message = f"no round is rebuilt: {DECLINED}"
+        raise RoundRefused(message, nameless=message)

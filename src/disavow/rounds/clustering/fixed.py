@@ -68,8 +68,8 @@ def settled(clients: Collection[str], k: int, position: Callable[[str], bytes], 
         if end < len(order):
             border = _between(at[order[end - 1]], at[order[end]], stream)
         anchors.append(Anchor(border, end - start))
-    places = {client: Place(number) for number, (a, b) in enumerate(pairwise(starts)) for client in order[a:b]}
-    return Anchors(tuple(anchors), places)
+    assignments = {client: Place(number) for number, (a, b) in enumerate(pairwise(starts)) for client in order[a:b]}
+    return Anchors(tuple(anchors), assignments)
 
 
 def _between(low: bytes, high: bytes, stream: Stream) -> bytes:
@@ -98,7 +98,7 @@ def groups_of(clients: Sequence[str], anchors: Anchors, numbers: Sequence[int]) 
 
     found: dict[int, list[int]] = {number: [] for number in numbers}
     for i, client in enumerate(clients):
-        if (number := anchors.places[client].cluster) not in found:
+        if (number := anchors.assignments[client].cluster) not in found:
             raise ValueError(f"a client of fixed cluster {number} returned an update, and it takes no part")
         found[number].append(i)
     return [torch.tensor(found[number], dtype=torch.long) for number in numbers]

@@ -129,7 +129,7 @@ def _drawn(
         Markup('<text class="tick x" x="{}" y="{}">{}</text>').format(
             f"{frame.x(value):.1f}", _HEIGHT - _BOTTOM + 18, f"{value:g}"
         )
-        for value in _places(min(xs), max(xs), 5 if kind == "narrow" else 10)
+        for value in _ticks(min(xs), max(xs), 5 if kind == "narrow" else 10)
     ]
     parts.append(
         Markup('<text class="label x" x="{}" y="{}">{}</text>').format(width - _RIGHT, _HEIGHT - 6, labels[0])
@@ -144,9 +144,9 @@ def _drawn(
 
 def _line(frame: _Frame, i: int, series: Series) -> Markup:
     shape = _SHAPES[i % len(_SHAPES)]
-    places = [(frame.x(x), frame.y(y)) for x, y in series.points]
-    line = "".join(f"{'L' if n else 'M'}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(places))
-    marked = places if len(places) <= _MARKED else [places[0], places[-1]]
+    points = [(frame.x(x), frame.y(y)) for x, y in series.points]
+    line = "".join(f"{'L' if n else 'M'}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(points))
+    marked = points if len(points) <= _MARKED else [points[0], points[-1]]
     marks = Markup("").join(shape(x, y) for x, y in marked)
     return Markup('<g class="series s{}"><path class="line" d="{}"/><g class="marks">{}</g></g>').format(
         i % len(_SHAPES), line, marks
@@ -167,14 +167,14 @@ def _legend(series: Sequence[Series]) -> Markup:
 
 
 def _described(series: Sequence[Series], *, percent: bool) -> str:
-    told = []
+    sentences = []
     for each in series:
         (first, begin), (last, end) = each.points[0], each.points[-1]
-        told.append(
+        sentences.append(
             f"{each.name}: from {_value(begin, percent=percent)} at {first:g} "
             f"to {_value(end, percent=percent)} at {last:g}."
         )
-    return " ".join(told) + " The table below has every number."
+    return " ".join(sentences) + " The table below has every number."
 
 
 def _scale(low: float, high: float, *, percent: bool) -> tuple[float, float, float]:
@@ -198,7 +198,7 @@ def _round_step(step: float) -> float:
     return next(power * each for each in (1, 2, 5, 10) if power * each >= step * (1 - _NOTHING))
 
 
-def _places(left: float, right: float, most: int) -> list[float]:
+def _ticks(left: float, right: float, most: int) -> list[float]:
     """Give whole numbers between two, not more than so many."""
     if right <= left:
         return [left]

@@ -46,7 +46,7 @@ Records = Annotated[str, Form(max_length=65_536)]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _RequestForm:
     """What the form for a new request was filled in with."""
 
     run: str
@@ -54,7 +54,7 @@ class _Asked:
     records: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, run: str, client: str, records: str) -> _Asked:
+    def of(cls, run: str, client: str, records: str) -> _RequestForm:
         keys = tuple(dict.fromkeys(line.strip() for line in records.splitlines() if line.strip()))
         if len(keys) > api.MOST_RECORDS:
             raise BadRequest(f"{len(keys)} records are too many for one request; allowed: {api.MOST_RECORDS}")
@@ -99,7 +99,7 @@ def new_request(request: Request) -> views.View:
 @router.post("/requests/new", response_model=None)
 def forecast_new_request(request: Request, run: Run, client: Client, records: Records = "") -> Response:
     """Show what a new request would come to, with the button that files it."""
-    return _with_forecast(request, _Asked.of(run, client, records))
+    return _with_forecast(request, _RequestForm.of(run, client, records))
 
 
 @router.post("/requests", response_model=None)
@@ -112,60 +112,60 @@ async def file_request(
     forecast: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """File a request as it was forecast; is the forecast another one now, it is shown first."""
-    services, identity, asked = services_of(request), identity_of(request), _Asked.of(run, client, records)
+    services, identity, form = services_of(request), identity_of(request), _RequestForm.of(run, client, records)
     try:
         federation = open_run(request, run)
-        foreseen, _ = await asyncio.to_thread(_forecast_new, request, asked)
+        foreseen, _ = await asyncio.to_thread(_forecast_new, request, form)
         if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
-            return await asyncio.to_thread(_with_forecast, request, asked, changed=bool(forecast))
-        filed = await api.file(services, identity, run, asked.client, key, asked.records)
+            return await asyncio.to_thread(_with_forecast, request, form, changed=bool(forecast))
+        filed = await api.file(services, identity, run, form.client, key, form.records)
     except DisavowError as error:
-        return _refused_new(request, asked, error)
+        return _refused_new(request, form, error)
     if foreseen["digest"] is not None:
         forecasts.keep(services.state, federation.ledger.run_id, filed.number, foreseen, now=time.time())
     return see_other(f"/requests/{request_id(run, filed.number)}")
 
 
-def _with_forecast(request: Request, asked: _Asked, *, changed: bool = False) -> Response:
+def _with_forecast(request: Request, form: _RequestForm, *, changed: bool = False) -> Response:
     try:
-        foreseen, coming = _forecast_new(request, asked)
+        foreseen, coming = _forecast_new(request, form)
     except DisavowError as error:
-        return _refused_new(request, asked, error)
+        return _refused_new(request, form, error)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
-        **_new_request(request, asked),
+        **_new_request(request, form),
         "forecast": foreseen,
         "forecast_coming": coming and foreseen is None,
-        "policy": asdict(open_run(request, asked.run).ledger.policy),
+        "policy": asdict(open_run(request, form.run).ledger.policy),
         "notice": notice,
     }
     return render(request, "new_request.html", view, status=_CONFLICT if changed else 200)
 
 
-def _forecast_new(request: Request, asked: _Asked) -> tuple[views.View | None, bool]:
+def _forecast_new(request: Request, form: _RequestForm) -> tuple[views.View | None, bool]:
     """What a new request would come to, and whether that is still being made."""
-    services, federation = services_of(request), open_run(request, asked.run)
-    named = (each.encode("utf-8", "surrogatepass") for each in (asked.client, *(asked.records or ())))
+    services, federation = services_of(request), open_run(request, form.run)
+    named = (each.encode("utf-8", "surrogatepass") for each in (form.client, *(form.records or ())))
     return services.forecasting.ask(
         federation.ledger.run_id,
         services.state.keyed_hash("forecast", *named),
         federation.ledger.changes(),
-        lambda: views.forecast(api.foreseen(federation, asked.client, asked.records)),
+        lambda: views.forecast(api.foreseen(federation, form.client, form.records)),
         patience=_PATIENCE_SECONDS,
     )
 
 
-def _refused_new(request: Request, asked: _Asked, error: DisavowError) -> Response:
-    view = {**_new_request(request, asked), "notice": message_of(error), "code": error.code}
+def _refused_new(request: Request, form: _RequestForm, error: DisavowError) -> Response:
+    view = {**_new_request(request, form), "notice": message_of(error), "code": error.code}
     return render(request, "new_request.html", view, status=status_of(error))
 
 
-def _new_request(request: Request, asked: _Asked | None = None) -> views.View:
+def _new_request(request: Request, form: _RequestForm | None = None) -> views.View:
     return {
         "runs": _runs(request),
-        "run": asked.run if asked else None,
-        "client": asked.client if asked else "",
-        "records": list(asked.records or ()) if asked else [],
+        "run": form.run if form else None,
+        "client": form.client if form else "",
+        "records": list(form.records or ()) if form else [],
         "key": secrets.token_urlsafe(16),
         "forecast": None,
         "forecast_coming": False,
@@ -205,12 +205,12 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
     foreseen, obstacle, coming = _forecast(services.forecasting, federation, found, identity)
     if federation.settings.requests.approval == "rollback" and foreseen and foreseen["verdict"] != "rollback":
         found = replace(found, approval=Approval.NOT_NEEDED)  # nobody knows before it is forecast
-    told = views.request(name, found, identity)
+    shown = views.request(name, found, identity)
     now = federation.clock()
     actions = _actions(found, identity)
     rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
     return {
-        "request": told,
+        "request": shown,
         "run": name,
         "policy": asdict(federation.ledger.policy),
         "approval_needed": federation.settings.requests.approval,
@@ -341,12 +341,12 @@ def _runs(request: Request) -> list[str]:
     return [name for name in services_of(request).runs.names() if identity.may_use(name)]
 
 
-def _days_left(told: views.View, now: datetime) -> float | None:
+def _days_left(request: views.View, now: datetime) -> float | None:
     """Count the days until a request is due that is still open."""
-    if told["state"] not in ("waiting", "paused", "rebuilding", "deleting"):
+    if request["state"] not in ("waiting", "paused", "rebuilding", "deleting"):
         return None
-    since = now if told["paused_since"] is None else datetime.fromisoformat(told["paused_since"])
-    return (datetime.fromisoformat(told["due"]) - since).total_seconds() / 86_400
+    since = now if request["paused_since"] is None else datetime.fromisoformat(request["paused_since"])
+    return (datetime.fromisoformat(request["due"]) - since).total_seconds() / 86_400
 
 
 def _day(text: str) -> date:

@@ -68,7 +68,7 @@ def state_of(request: Mapping[str, Any]) -> tuple[str, str, str]:
     return STATES["awaiting" if awaited else request["state"]]
 
 
-def verdict_of(told: Mapping[str, Any]) -> str:
+def verdict_of(shown: Mapping[str, Any]) -> str:
     """Say a verdict in a few words.
 
     >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4})
@@ -76,22 +76,22 @@ def verdict_of(told: Mapping[str, Any]) -> str:
     >>> verdict_of({"verdict": "rollback", "rollback_to_round": 4, "state": "answered"})
     'Retrained from round 4'
     """
-    if told["verdict"] == "rollback":
-        done = told.get("state") == "answered"
-        return f"{'Retrained' if done else 'Retrain'} from round {told['rollback_to_round']}"
-    return _VERDICTS[told["verdict"]]
+    if shown["verdict"] == "rollback":
+        done = shown.get("state") == "answered"
+        return f"{'Retrained' if done else 'Retrain'} from round {shown['rollback_to_round']}"
+    return _VERDICTS[shown["verdict"]]
 
 
-def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
+def meaning_of(shown: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: bool = False) -> str:
     """Say what a verdict means, in a sentence or two.
 
     Args:
-        told: A request that was judged, or a forecast.
+        shown: A request that was judged, or a forecast.
         policy: What the run promises.
         foreseen: It is a forecast: it would be so.
 
     """
-    verdict = told["verdict"]
+    verdict = shown["verdict"]
     if verdict == "never present":
         return "No update of this client ever entered a model of this run. There is nothing to undo."
     if verdict == "deniable":
@@ -103,29 +103,29 @@ def meaning_of(told: Mapping[str, Any], policy: Mapping[str, Any], *, foreseen: 
             "remain who could have been drawn in its place, so nobody can tell from the model whether this client "
             "was."
         )
-    verb = "would be" if foreseen else "are" if told.get("state") in ("rebuilding", "deleting") else "were"
-    first = told["rollback_to_round"]
-    how = "rebuilt approximately" if told.get("approximate") else "trained again"
+    verb = "would be" if foreseen else "are" if shown.get("state") in ("rebuilding", "deleting") else "were"
+    first = shown["rollback_to_round"]
+    how = "rebuilt approximately" if shown.get("approximate") else "trained again"
     return (
-        f"Too few others remain in this client's group in round {told['first_broken_round']}. All rounds from "
+        f"Too few others remain in this client's group in round {shown['first_broken_round']}. All rounds from "
         f"{first} on {verb} undone and {how} without this client."
         + ("" if first == 1 else f" The rounds before {first} stay: there enough others remain.")
     )
 
 
-def limits_of(told: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
+def limits_of(shown: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
     """Say what a verdict does not promise."""
     limits = []
-    if told["verdict"] != "never present":
+    if shown["verdict"] != "never present":
         limits.append("Copies of models that were given to others before are not called back: see the releases.")
-    if told["verdict"] == "deniable":
+    if shown["verdict"] == "deniable":
         limits.insert(0, "It does not say that the client's data was not used: only that nobody can tell.")
-    if told["verdict"] == "rollback" and (told["rollback_to_round"] or 0) > 1:
+    if shown["verdict"] == "rollback" and (shown["rollback_to_round"] or 0) > 1:
         limits.insert(
             0,
             "In the rounds before, it does not say that the client's data was not used: only that nobody can tell.",
         )
-    if told.get("approximate"):
+    if shown.get("approximate"):
         limits.append("What was rebuilt is an approximation, and not what training again would have come to.")
     if policy["draws"] == "seeded":
         limits.append("The draws of this run follow from a seed. Nothing is deniable to whoever knows the seed.")

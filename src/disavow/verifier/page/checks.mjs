@@ -35,11 +35,11 @@ const ascending = (values) => values.every((value, i) => i === 0 || values[i - 1
 // -- 1 to 3: the file ----------------------------------------------------------------------------------------------
 
 function readable(v) {
-  const envelope = readCanonical(v.asked.proof, LARGEST, "the proof");
+  const envelope = readCanonical(v.inputs.proof, LARGEST, "the proof");
   shapes.envelope(envelope, "the envelope");
   require(envelope.signatures.length === 1, "the proof is not signed");
   v.envelope = { ...envelope, payload: fromBase64(envelope.payload), signature: envelope.signatures[0] };
-  return `${count(v.asked.proof.length, "byte")} in canonical form`;
+  return `${count(v.inputs.proof.length, "byte")} in canonical form`;
 }
 
 async function signature(v) {
@@ -63,8 +63,8 @@ async function statement(v) {
   shapes.PREDICATES[v.version](found.predicate, "predicate");
   v.said = found.predicate;
   v.subject = found.subject[0].digest.sha256;
-  require(!v.whatIf || v.asked.whatIf, "this is a what-if about a client that is still in: nothing was erased");
-  require(v.whatIf || !v.asked.whatIf, "this is an erasure, not a what-if");
+  require(!v.whatIf || v.inputs.whatIf, "this is a what-if about a client that is still in: nothing was erased");
+  require(v.whatIf || !v.inputs.whatIf, "this is an erasure, not a what-if");
   return `${v.whatIf ? "what-if" : "erasure"}, version ${v.version}`;
 }
 
@@ -122,16 +122,16 @@ function log(v) {
 }
 
 async function history(v) {
-  if (v.asked.checkpoint === null) return null;
+  if (v.inputs.checkpoint === null) return null;
   const what = "the older checkpoint";
-  need(v.asked.checkpoint.length <= LARGEST, `${what} is too large`);
-  const kept = readNote(textOf(v.asked.checkpoint, what), what, { cosigned: true });
+  need(v.inputs.checkpoint.length <= LARGEST, `${what} is too large`);
+  const kept = readNote(textOf(v.inputs.checkpoint, what), what, { cosigned: true });
   await v.keys.open(kept, what);
   require(kept.origin === v.head.origin, `${what} is of another run's log`);
   require(kept.size <= v.leaves.length, () => `${what} has ${kept.size} leaves, more than this log`);
   require(same(v.prefixes.root(kept.size), kept.root), () => `the first ${kept.size} leaves are not those of ${what}: a fork`);
-  const asked = v.said.withdrawal;
-  const when = asked === null ? "" : `, signed ${kept.size <= asked ? "before" : "after"} the withdrawal`;
+  const withdrawal = v.said.withdrawal;
+  const when = withdrawal === null ? "" : `, signed ${kept.size <= withdrawal ? "before" : "after"} the withdrawal`;
   return `${what} of ${count(kept.size, "leaf", "leaves")} is a prefix${when}`;
 }
 
@@ -155,15 +155,15 @@ function policy(v) {
   const width = relative !== null ? `${relative} times the median update norm` : (delta ?? "adaptive");
   const limit = odds === null ? "" : `, odds of at most ${odds}`;
   const { frozen } = v.promised;
-  const told = frozen === undefined ? "" : `; frozen parameters ${frozen.slice(0, 16)}`;
+  const suffix = frozen === undefined ? "" : `; frozen parameters ${frozen.slice(0, 16)}`;
   const late = keys[0] === null ? "; signed late: no key bound the server when the run began" : "";
-  return `k = ${k}, x = ${x}, ${representatives} drawn of each cluster, Δ ${width}${limit}, from leaf 0${told}${late}`;
+  return `k = ${k}, x = ${x}, ${representatives} drawn of each cluster, Δ ${width}${limit}, from leaf 0${suffix}${late}`;
 }
 
 function rounds(v) {
   v.history = replay(v.leaves);
   const moments = v.leaves.map(momentOf);
-  const ahead = v.asked.now === null ? [] : moments.filter((moment) => moment > v.asked.now);
+  const ahead = v.inputs.now === null ? [] : moments.filter((moment) => moment > v.inputs.now);
   if (ahead.length > 0) {
     v.warnings.push(
       `${ahead.length} of ${moments.length} leaves are dated in the future, the last ${ahead.at(-1)}: ` +
@@ -226,7 +226,7 @@ function countWithdrawn(v) {
   );
   v.gone = v.said.clusters.map(() => 0);
   for (const entries of v.history.entries.values()) {
-    entries.places.forEach((place, index) => {
+    entries.positions.forEach((place, index) => {
       const found = shown.get(place);
       if (found === undefined) return;
       found.root ??= fromBase64(found.round.root);
@@ -251,13 +251,13 @@ function requireOwnEntries(v) {
   const known = new Map();
   for (const { leaf, slot, position, entry, salt } of v.said.clusters) {
     const round = v.leaves[leaf];
-    const isThere = entry !== null && salt !== null && entries.places[entry] === leaf;
+    const isThere = entry !== null && salt !== null && entries.positions[entry] === leaf;
     require(isThere, () => `round ${round.number}: the leaver's slot was not withdrawn when the leaver asked`);
     const from = entries.position(entry, fromBase64(round.root));
     require(from === position, () => `round ${round.number}: the leaver's slot was withdrawn from another cluster`);
     known.set(entry, leafHash(withdrawnInner(fromBase64(salt), slot)));
   }
-  const root = rootByCover(known, entries.places.length, cover);
+  const root = rootByCover(known, entries.positions.length, cover);
   require(same(root, fromBase64(withdrawal.root)), "the leaver's slots do not lead to the root of its withdrawal");
 }
 
@@ -273,10 +273,10 @@ function requireMaps(v) {
   const { maps } = v.said;
   const { withdrawals, rounds: logged } = v.history;
   require(maps.length === withdrawals.size, "there is not one map for each withdrawal");
-  const places = [...logged.keys()];
-  const ordinal = new Map(places.map((place, i) => [place, i]));
+  const positions = [...logged.keys()];
+  const ordinal = new Map(positions.map((place, i) => [place, i]));
   const shown = new Set(v.said.clusters.map((cluster) => cluster.leaf));
-  const hidden = places.filter((place) => !shown.has(place));
+  const hidden = positions.filter((place) => !shown.has(place));
   const computed = valuesShown(v);
   const nobody = mapValue(0, new Tree().root());
   const tree = new Tree();
@@ -372,8 +372,8 @@ function bounds(v) {
     const round = v.leaves[cluster.leaf];
     require(noiseFits(promised, round, cluster), () => `the noise of round ${round.number} is not that of the policy`);
     const found = boundsOf(cluster, Number(round.tau), representatives);
-    const told = cluster.displacement === figureOf(found.displacement) && cluster.log10_odds === figureOrNull(log10Odds(found.ratio));
-    require(told, () => `the bounds of round ${round.number} are not those of its cluster`);
+    const right = cluster.displacement === figureOf(found.displacement) && cluster.log10_odds === figureOrNull(log10Odds(found.ratio));
+    require(right, () => `the bounds of round ${round.number} are not those of its cluster`);
     return found;
   });
   const total = totalOf(each);
@@ -426,8 +426,8 @@ function requireErasure(v) {
   requireTimes(said.times, v.request, withdrawal);
   requireTookPart(v);
   if ("purge" in said) requirePurge(v);
-  const { asked_at: asked, judged_at: judged, answered_at: answered } = said.times;
-  return `${kind}${from === null ? "" : ` from round ${from}`}, asked ${asked}, judged ${judged}, answered ${answered}`;
+  const { asked_at, judged_at, answered_at } = said.times;
+  return `${kind}${from === null ? "" : ` from round ${from}`}, asked ${asked_at}, judged ${judged_at}, answered ${answered_at}`;
 }
 
 function requireRecords(v) {
@@ -439,9 +439,9 @@ function requireRecords(v) {
   require(same(v.records, fromBase64(v.request.records)), "the records are not those that the withdrawal committed to");
 }
 
-function requireTimes({ asked_at: asked, judged_at: judged, answered_at: answered }, request, withdrawal) {
-  require(asked <= judged && judged <= answered, "the request was judged before it was asked, or answered before it was judged");
-  const days = asked.slice(0, 10) === request.asked_at && judged.slice(0, 10) === withdrawal.at;
+function requireTimes({ asked_at, judged_at, answered_at }, request, withdrawal) {
+  require(asked_at <= judged_at && judged_at <= answered_at, "the request was judged before it was asked, or answered before it was judged");
+  const days = asked_at.slice(0, 10) === request.asked_at && judged_at.slice(0, 10) === withdrawal.at;
   require(days, "the request was asked or judged on other days than the log has");
 }
 
@@ -450,12 +450,12 @@ function requireTookPart(v) {
   const { superseded, salt } = v.said.rounds;
   const undone = superseded.every((place) => v.history.undoneBy.has(place));
   require(ascending(superseded) && undone, "rounds are called superseded that are not");
-  const places = [...superseded, ...v.said.clusters.map((cluster) => cluster.leaf)].sort((a, b) => a - b);
-  require(places.every((place) => place <= v.said.withdrawal), "the leaver is shown in a round after its withdrawal");
-  const right = same(roundsCommitment(fromBase64(salt), places), fromBase64(v.request.rounds));
+  const positions = [...superseded, ...v.said.clusters.map((cluster) => cluster.leaf)].sort((a, b) => a - b);
+  require(positions.every((place) => place <= v.said.withdrawal), "the leaver is shown in a round after its withdrawal");
+  const right = same(roundsCommitment(fromBase64(salt), positions), fromBase64(v.request.rounds));
   require(right, "the rounds shown are not those that the withdrawal committed to");
   const { kind } = v.said.verdict;
-  require((kind === "never present") === (places.length === 0), `${kind} is not what the rounds say`);
+  require((kind === "never present") === (positions.length === 0), `${kind} is not what the rounds say`);
 }
 
 /** That leaf, behind the withdrawal, undid the last round with the leaver in it. */
@@ -469,7 +469,7 @@ function requirePurge({ said, history }) {
 }
 
 function opening(v) {
-  const { opening: data, client: expected } = v.asked;
+  const { opening: data, client: expected } = v.inputs;
   if (data === null) {
     require(expected === null, "a client was asked for, and no opening says whom the proof is about");
     return null;
@@ -492,8 +492,8 @@ function requireOpened(v, { run, client, salt, rounds: opened }) {
   require(run === v.promised.run, "the opening is of another run");
   require((salt === null) === v.whatIf, "the opening of a what-if is no opening of an erasure, nor the reverse");
   if (!v.whatIf) {
-    const asked = requestCommitment(run, fromBase64(salt), client);
-    require(same(asked, fromBase64(v.request.client)), "it does not open the request: somebody else asked");
+    const commitment = requestCommitment(run, fromBase64(salt), client);
+    require(same(commitment, fromBase64(v.request.client)), "it does not open the request: somebody else asked");
   }
   const superseded = new Set(v.whatIf ? [] : v.said.rounds.superseded);
   const standing = opened.filter((each) => !superseded.has(each.leaf));
@@ -550,8 +550,8 @@ export async function requireReceipt(receipt, keys) {
 }
 
 async function receipts(v) {
-  if (v.asked.receipts.length === 0) return null;
-  const read = v.asked.receipts.map(readReceipt);
+  if (v.inputs.receipts.length === 0) return null;
+  const read = v.inputs.receipts.map(readReceipt);
   const standing = new Set(v.history.standing);
   const shown = new Map(v.said.clusters.map((cluster) => [cluster.leaf, cluster.slot]));
   const superseded = new Set(v.whatIf ? [] : v.said.rounds.superseded);
@@ -572,7 +572,7 @@ async function receipts(v) {
 
 function model(v) {
   require(v.subject === v.history.model, "the subject is not the model that the last standing round produced");
-  const given = v.asked.model;
+  const given = v.inputs.model;
   if (given === null) return null;
   if (given === v.subject) return `the model file is the subject, ${given.slice(0, 16)}`;
   const made = new Map([[v.promised.initial_model, "it is the initial model"]]);
@@ -584,7 +584,7 @@ function model(v) {
 }
 
 async function word(v) {
-  const data = v.asked.word;
+  const data = v.inputs.word;
   if (data === null) return null;
   const signed = readCanonical(data, LARGEST_WORD, "the word");
   shapes.signedWord(signed, "the word");
@@ -593,15 +593,15 @@ async function word(v) {
   const named = records.word !== undefined && same(fromBase64(records.word), wordDigest(data));
   require(named, "the proof has another word, or none: it may be older than the word");
   const payload = fromBase64(signed.payload);
-  const told = readCanonical(payload, LARGEST_WORD, "the word");
-  shapes.word(told, "the word");
-  const about = told.run === v.promised.run && same(fromBase64(told.records), v.records);
+  const statement = readCanonical(payload, LARGEST_WORD, "the word");
+  shapes.word(statement, "the word");
+  const about = statement.run === v.promised.run && same(fromBase64(statement.records), v.records);
   require(about, "the word is about other records");
   const key = fromBase64(signed.publicKey);
   const message = toBeSigned("application/vnd.disavow.word+json", payload);
   const holds = await holdsUnderDer(key, fromBase64(signed.signature), message);
   require(holds, "the signature of the word does not hold");
-  return `given ${told.at} by the holder of key ${hex(sha256(key)).slice(0, 16)}: compare it with the client's`;
+  return `given ${statement.at} by the holder of key ${hex(sha256(key)).slice(0, 16)}: compare it with the client's`;
 }
 
 /** All checks in order. */

@@ -73,12 +73,12 @@ export function figureOf(value) {
   return positional(digits, shifted, "");
 }
 
-/** A number with so many places, a tie going to the even digit, as Python formats it; from 0 to 10^20. */
-export function fixed(value, places) {
+/** A number with so many decimals, a tie going to the even digit, as Python formats it; from 0 to 10^20. */
+export function fixed(value, decimals) {
   const [before, behind] = value.toFixed(100).split(".");
-  const digits = roundDigits(before + behind, before.length + places);
-  const point = digits.length - places;
-  return places === 0 ? digits : `${digits.slice(0, point)}.${digits.slice(point)}`;
+  const digits = roundDigits(before + behind, before.length + decimals);
+  const point = digits.length - decimals;
+  return decimals === 0 ? digits : `${digits.slice(0, point)}.${digits.slice(point)}`;
 }
 
 function scientific(text, strip = true) {

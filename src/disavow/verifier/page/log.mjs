@@ -95,7 +95,7 @@ export function clusterSizes(policy) {
 export class Entries {
   constructor(data, withdrawal) {
     this.withdrawal = withdrawal;
-    this.places = [];
+    this.positions = [];
     this.width = data.length > 0 ? data[0] : 0;
     const refuse = () => `the withdrawn slots of leaf ${withdrawal} are not written as they should be`;
     require(data.length === 0 || (this.width >= 1 && this.width <= WIDEST && data.length > 1), refuse);
@@ -110,9 +110,9 @@ export class Entries {
       }
       require((turn === 1 || byte !== 0) && at + this.width <= data.length, refuse);
       place += step;
-      this.masked.set(data.subarray(at, at + this.width), this.places.length * this.width);
-      this.places.push(place);
-      require(this.places.length <= MANY, refuse);
+      this.masked.set(data.subarray(at, at + this.width), this.positions.length * this.width);
+      this.positions.push(place);
+      require(this.positions.length <= MANY, refuse);
       at += this.width;
     }
   }
@@ -182,8 +182,8 @@ class History {
 
   /** The last leaf and the last round are shown: the log's latest time is in them. */
   requireEnd() {
-    const places = [this.leaves.length - 1, [...this.rounds.keys()].at(-1) ?? 0];
-    require(!places.some((place) => isClosed(this.leaves[place])), "the last leaf, or the last round, is closed");
+    const positions = [this.leaves.length - 1, [...this.rounds.keys()].at(-1) ?? 0];
+    require(!positions.some((place) => isClosed(this.leaves[place])), "the last leaf, or the last round, is closed");
   }
 
   #takeRound(place, leaf) {
@@ -247,14 +247,14 @@ class History {
 
   #withdraw(entries, withdrawal) {
     let before = 0;
-    for (const at of entries.places) {
+    for (const at of entries.positions) {
       if (at === before) continue;
       before = at;
       const number = this.rounds.get(at)?.number;
       require(number !== undefined, withdrawal("takes slots from what is no round before it"));
       if (this.standing[number - 1] === at) this.#firstWithdrawn = Math.min(this.#firstWithdrawn, number);
     }
-    require(entries.places[0] !== 0, withdrawal("takes slots from what is no round before it"));
+    require(entries.positions[0] !== 0, withdrawal("takes slots from what is no round before it"));
     this.entries.set(entries.withdrawal, entries);
   }
 

@@ -150,9 +150,9 @@ export const positionMask = (root, place, index) => sha256(POSITION, root, u32(p
 export const wordDigest = (file) => sha256(WORD, file);
 
 /** The rounds of a leaver; there may be more places than a call can have arguments. */
-export function roundsCommitment(salt, places) {
+export function roundsCommitment(salt, positions) {
   const hash = new Sha256().update(ROUNDS).update(salt);
-  for (const place of places) hash.update(u64(place));
+  for (const place of positions) hash.update(u64(place));
   return hash.digest();
 }
 

@@ -26,18 +26,18 @@ const OUTCOMES = { 0: "valid", 1: "invalid", 2: "unreadable", 3: "names nobody",
  * `now`, the present time as leaves have it. The report can be cloned and has only text, numbers and lists.
  */
 export async function verify(given) {
-  const asked = {
+  const inputs = {
     opening: null, checkpoint: null, word: null, model: null, client: null, now: null, receipts: [], whatIf: false, ...given,
   };
   const report = { checks: [], warnings: [], notClaimed: [], meaning: [], names: null, asOf: null, facts: [], receipt: false };
   let keys;
   try {
-    keys = readTrusted(asked.keys);
+    keys = readTrusted(inputs.keys);
   } catch (failure) {
     return ended(report, failure, { keys: true });
   }
-  if (holdsBytes(asked.proof, RECEIPT)) return verifyReceipt(asked, keys, report);
-  const v = { asked, keys, client: null, warnings: report.warnings };
+  if (holdsBytes(inputs.proof, RECEIPT)) return verifyReceipt(inputs, keys, report);
+  const v = { inputs, keys, client: null, warnings: report.warnings };
   let failure = null;
   for (const [i, [name, check]] of CHECKS.entries()) {
     const result = { number: i + 1, name, state: "not reached", detail: "" };
@@ -88,12 +88,12 @@ function tell(v, report) {
   ];
 }
 
-async function verifyReceipt(asked, keys, report) {
+async function verifyReceipt(inputs, keys, report) {
   report.receipt = true;
   try {
-    const receipt = readReceipt(asked.proof);
+    const receipt = readReceipt(inputs.proof);
     const head = await requireReceipt(receipt, keys);
-    if (asked.client !== null && asked.client !== receipt.client) {
+    if (inputs.client !== null && inputs.client !== receipt.client) {
       throw new Invalid(`the receipt is about ${quoted(receipt.client)}, and not the client asked for`);
     }
     report.names = receipt.client;

@@ -85,8 +85,8 @@ export function runPage(source) {
   function showFiles() {
     for (const role of roles()) {
       const files = filesOf(role);
-      const told = files.length > 1 ? count(files.length, "file") : files.length === 1 ? files[0].name : "";
-      byId(`name-${role}`).textContent = told;
+      const chosen = files.length > 1 ? count(files.length, "file") : files.length === 1 ? files[0].name : "";
+      byId(`name-${role}`).textContent = chosen;
       byId(`remove-${role}`).hidden = files.length === 0;
       byId(`row-${role}`).classList.toggle("given", files.length > 0);
     }
@@ -104,8 +104,8 @@ export function runPage(source) {
     }
     if (receipts.length === 1 && files.length === 1 && given.proof === null) put("proof", receipts);
     else if (receipts.length > 0) put("receipts", [...given.receipts, ...receipts]);
-    const told = unknown.map(quoted).join(", ");
-    byId("notice").textContent = unknown.length === 0 ? "" : `Not recognised: ${told}. Choose it in its place below.`;
+    const names = unknown.map(quoted).join(", ");
+    byId("notice").textContent = unknown.length === 0 ? "" : `Not recognised: ${names}. Choose it in its place below.`;
     changed();
   }
 
@@ -149,11 +149,11 @@ export function runPage(source) {
 
   function showReport(report) {
     byId("state").textContent = "";
-    const [kind, sign, heading, told] = VERDICTS[report.outcome];
+    const [kind, sign, heading, explain] = VERDICTS[report.outcome];
     byId("verdict").className = `verdict ${kind}`;
     byId("sign").textContent = sign;
     byId("heading").textContent = report.receipt && report.exitCode === 0 ? "Valid receipt" : heading;
-    byId("told").textContent = report.receipt && report.exitCode === 0 ? "The server signed it." : told(report);
+    byId("explanation").textContent = report.receipt && report.exitCode === 0 ? "The server signed it." : explain(report);
     fill("meaning", report.meaning.map((sentence) => element("p", "", sentence)));
     fill("warnings", report.warnings.map((warning) => element("p", "warning", `Warning: ${warning}.`)));
     fill("limits", report.notClaimed.map((sentence) => element("li", "", sentence)));

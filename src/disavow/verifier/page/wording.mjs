@@ -89,22 +89,22 @@ function drawnInWords({ said, drawn, promised }) {
   if (shown === 0) return "It does not say that the client never took part.";
   const rounds = `${shown} round${shown === 1 ? " that stands" : "s that stand"}`;
   const most = promised.policy.clustering === "fixed" ? "at most " : "";
-  const told =
+  const sentence =
     `The client was drawn at least once in the ${rounds} with a chance of ${most}${fixed(drawn * 100, 1)}%: ` +
     "deniable does not mean not used.";
   const undone = said.rounds?.superseded.length ?? 0;
-  if (undone === 0) return told;
+  if (undone === 0) return sentence;
   const which = `${undone} round${undone === 1 ? " that was" : "s that were"} undone`;
-  return `${told} It was also in ${which}, whose models were released; they are not counted.`;
+  return `${sentence} It was also in ${which}, whose models were released; they are not counted.`;
 }
 
 function noiseInWords(odds) {
   if (odds !== null && odds <= NO_PROTECTION) return "";
-  let told = "there is no noise whose odds can be computed";
-  if (odds !== null) told = odds <= MOST_SHOWN ? `odds up to 10^${fixed(odds, 0)}` : `odds beyond 10^${MOST_SHOWN}`;
+  let limit = "there is no noise whose odds can be computed";
+  if (odds !== null) limit = odds <= MOST_SHOWN ? `odds up to 10^${fixed(odds, 0)}` : `odds beyond 10^${MOST_SHOWN}`;
   return (
     "No protection by noise: whoever knows the updates of a cluster can tell from the models who was drawn " +
-    `(${told}), and nothing is deniable to them.`
+    `(${limit}), and nothing is deniable to them.`
   );
 }
 

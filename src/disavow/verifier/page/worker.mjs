@@ -36,12 +36,12 @@ async function bytesOf(file) {
 async function digestOf(file, progress) {
   const hash = new Sha256();
   const reader = file.stream().getReader();
-  let [size, told] = [0, 0];
+  let [size, reported] = [0, 0];
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return hex(hash.digest());
     hash.update(value);
     size += value.length;
-    if (size - told >= PROGRESS_EVERY) progress((told = size));
+    if (size - reported >= PROGRESS_EVERY) progress((reported = size));
   }
 }

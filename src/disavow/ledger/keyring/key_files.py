@@ -36,40 +36,40 @@ class KeyFiles:
         """Name the file of an epoch."""
         return self.folder / f"keys.{epoch}"
 
-    def holds(self, epoch: int, places: int) -> bool:
+    def holds(self, epoch: int, capacity: int) -> bool:
         """Say whether the file of an epoch has so many places behind the first one: a shorter one was cut."""
         try:
-            return self.path(epoch).stat().st_size >= (places + 1) * KEY_BYTES
+            return self.path(epoch).stat().st_size >= (capacity + 1) * KEY_BYTES
         except FileNotFoundError:
             return False
 
-    def read(self, epoch: int, places: Iterable[int]) -> list[bytes]:
+    def read(self, epoch: int, positions: Iterable[int]) -> list[bytes]:
         """Read keys at places, in their order."""
         with self.path(epoch).open("rb") as file:
             return [
-                os.pread(file.fileno(), KEY_BYTES, place * KEY_BYTES).ljust(KEY_BYTES, b"\0") for place in places
+                os.pread(file.fileno(), KEY_BYTES, place * KEY_BYTES).ljust(KEY_BYTES, b"\0") for place in positions
             ]
 
-    def read_all(self, epoch: int, places: int) -> list[bytes]:
+    def read_all(self, epoch: int, capacity: int) -> list[bytes]:
         """Read the keys at the first one and so many places behind it."""
-        data = self.path(epoch).read_bytes().ljust((places + 1) * KEY_BYTES, b"\0")
-        return [data[at : at + KEY_BYTES] for at in range(0, (places + 1) * KEY_BYTES, KEY_BYTES)]
+        data = self.path(epoch).read_bytes().ljust((capacity + 1) * KEY_BYTES, b"\0")
+        return [data[at : at + KEY_BYTES] for at in range(0, (capacity + 1) * KEY_BYTES, KEY_BYTES)]
 
-    def write(self, epoch: int, keys: Mapping[int, bytes], *, places: int, new: bool = False) -> None:
+    def write(self, epoch: int, keys: Mapping[int, bytes], *, capacity: int, new: bool = False) -> None:
         """Write keys to their places, durably: what was there is overwritten where it lies.
 
         Args:
             epoch: Which file; it is made where there is none.
             keys: The keys, by place.
-            places: How many places the file has at least, behind the first one.
+            capacity: How many places the file has at least, behind the first one.
             new: Whether what is left of an interrupted rotation in it is thrown away.
 
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_TRUNC if new else 0)
         descriptor = os.open(self.path(epoch), flags, PRIVATE_FILE)
         try:
-            if os.fstat(descriptor).st_size < (places + 1) * KEY_BYTES:
-                os.ftruncate(descriptor, (places + 1) * KEY_BYTES)
+            if os.fstat(descriptor).st_size < (capacity + 1) * KEY_BYTES:
+                os.ftruncate(descriptor, (capacity + 1) * KEY_BYTES)
             for place, key in sorted(keys.items()):
                 written = os.pwrite(descriptor, key, place * KEY_BYTES)
                 if written != len(key):
