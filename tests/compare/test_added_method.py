@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from disavow.compare.method import METHODS, Method
 from tests.cli.process import COMMAND, ROOT, environment, run
 from tests.compare.conftest import SETTINGS
 
@@ -31,3 +32,14 @@ def test_the_method_of_the_page_is_compared(tmp_path: Path, compared: Path) -> N
     epochs = SETTINGS["training"]["epochs"]
     assert found["noise-and-repair"]["client_epochs"]["mean"] == 2 * 7 * epochs
     assert found["noise-and-repair"]["work"]["mean"] == 2 / 3
+
+
+def test_the_page_lists_every_method_with_what_it_declares() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, method in METHODS.items():
+        declared = [method.scheme, method.stores, *("yes" if each else "no" for each in _flags(method))]
+        assert f"| `{name}` | {' | '.join(declared)} | {method.claim} |" in text
+
+
+def _flags(method: Method) -> tuple[bool, bool, bool]:
+    return method.leaver_helps, method.needs_public_data, method.exact
