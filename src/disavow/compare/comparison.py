@@ -9,7 +9,6 @@ Every arrow's result is a file (`pieces`): a comparison goes on where it was int
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -445,12 +444,12 @@ class Bench:
         digests = [hashlib.sha256(models[name].vector.numpy().data).hexdigest() for name in names]
         key = f"relearning-{scheme_of(methods[0].scheme, self.problem)}-{seed}"
         inputs = {"models": digests, "most": self.effort.relearning}
-        path = self.pieces.path(key, inputs, ".json")
-        if not path.exists():
+
+        def make() -> dict[str, Any]:
             found = self._relearned([models[name].vector for name in names], before, seed)
-            path.write_text(json.dumps(dict(zip(names, found, strict=True))))
-        relearned: dict[str, int] = json.loads(path.read_text())
-        return relearned
+            return dict(zip(names, found, strict=True))
+
+        return self.pieces.figures(key, inputs, make, counted=False)
 
     def _relearned(self, models: Sequence[Tensor], before: Tensor, seed: int) -> list[int]:
         return rounds_to_relearn(
@@ -549,7 +548,7 @@ def inputs_of(problem: Problem) -> dict[str, Any]:
     subject = problem.subject
     return {
         "version": __version__,
-        "run": str(subject.directory.resolve()),
+        "run": problem.identity,
         "client": subject.client,
         "erased": subject.erased,
         "clients": subject.clients,

@@ -94,13 +94,16 @@ class Pieces:
             self.path(name, inputs, ".safetensors"), to_safetensors(tensors, metadata={"notes": json.dumps(notes)})
         )
 
-    def figures(self, name: str, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def figures(
+        self, name: str, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]], *, counted: bool = True
+    ) -> dict[str, Any]:
         """Read figures, or make them.
 
         Args:
             name: What they are.
             inputs: What they depend on.
             make: Gives what `json.dumps` takes.
+            counted: Whether it is one of the pieces that progress counts.
 
         """
         path = self.path(name, inputs, ".json")
@@ -108,7 +111,8 @@ class Pieces:
         if found is None:
             found = make()
             write_durably(path, json.dumps(found).encode())
-        self.done(name)
+        if counted:
+            self.done(name)
         return found
 
     def done(self, name: str) -> None:

@@ -43,6 +43,7 @@ class Problem:
         keys: The folder of the operator's keys, which the copy of the run is made with.
         participation: The run's secret order of clients, where it has one.
         trigger: Marks the leaver's records, where it planted a backdoor; None where it did not.
+        identity: Tells the run, in the state that it is in, from every other one.
 
     """
 
@@ -50,6 +51,7 @@ class Problem:
     keys: Path
     participation: SecretOrder | None = field(default=None, repr=False)
     trigger: Trigger | None = None
+    identity: str = ""
 
     @property
     def leaver(self) -> str:
@@ -256,7 +258,8 @@ def problem_of(subject: Subject, *, keys: Path) -> Problem:
         participation = participation_of(subject.settings, ledger)
         if participation is not None:
             participation.clients.remember(subject.clients)
-    return Problem(subject, keys, participation)
+        identity = f"{ledger.run_id} {ledger.served_model_digest()}"
+    return Problem(subject, keys, participation, identity=identity)
 
 
 @dataclass(frozen=True, eq=False)
