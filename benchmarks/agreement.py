@@ -41,8 +41,8 @@ def update_in_float64(workload: Workload, client: str, round_number: int) -> Ten
         scores = network(workload.images[chosen].double())
         loss = torch.nn.functional.cross_entropy(scores, workload.labels[chosen])
         with torch.no_grad():
-            for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.sub_(slope, alpha=rate)
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter.sub_(gradient, alpha=rate)
     return torch.cat([parameter.detach().flatten() for parameter in parameters]) - start
 
 

@@ -32,10 +32,10 @@ def table(report: dict[str, Any]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _difference(told: dict[str, Any]) -> str:
-    interval = told["interval"]
-    shown = f"{told['estimate']:+.3f} [{interval['low']:+.3f}, {interval['high']:+.3f}]"
-    return shown if told["contains_zero"] else f"**{shown}**"
+def _difference(difference: dict[str, Any]) -> str:
+    interval = difference["interval"]
+    shown = f"{difference['estimate']:+.3f} [{interval['low']:+.3f}, {interval['high']:+.3f}]"
+    return shown if difference["contains_zero"] else f"**{shown}**"
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def main() -> None:
             seconds = []
             for repeat in range(REPEATS):
                 copied = shutil.copytree(original, folder / f"{name}-{repeat}")
-                places = {"RUN": str(copied / "run"), "OUT": str(copied / "out")}
-                command = ["-m", "disavow", *(places.get(each, each) for each in arguments)]
+                paths = {"RUN": str(copied / "run"), "OUT": str(copied / "out")}
+                command = ["-m", "disavow", *(paths.get(each, each) for each in arguments)]
                 seconds.append(cpu_seconds(command, copied / "keys"))
             print(json.dumps({"command": name, "cpu_seconds": round(min(seconds), 3)}), flush=True)
 

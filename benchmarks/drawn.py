@@ -67,11 +67,11 @@ def measure(clients: int, rounds: int) -> Iterator[dict[str, object]]:
                 found = zip(each.members, ledger.kept_updates(each), strict=True)
                 kept = {member.client: update.astype(np.float64) for member, update in found}
                 odds = log10_odds(ledger, ledger.round(each.number), kept)
-                told = {"clusters": len(odds), "next_best": odds[0], "median": statistics.median(odds)}
-                yield {"clients": clients, "round": each.number, **told}
+                summary = {"clusters": len(odds), "next_best": odds[0], "median": statistics.median(odds)}
+                yield {"clients": clients, "round": each.number, **summary}
 
 
 if __name__ == "__main__":
-    told = [int(argument) for argument in sys.argv[1:]]
-    for line in measure(told[0] if told else 50, told[1] if told[1:] else 20):
+    counts = [int(argument) for argument in sys.argv[1:]]
+    for line in measure(counts[0] if counts else 50, counts[1] if counts[1:] else 20):
         print(json.dumps(line), flush=True)

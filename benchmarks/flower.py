@@ -69,8 +69,8 @@ def report(seconds: dict[str, list[float]]) -> None:
     """Both medians, and the overhead."""
     medians = {name: statistics.median(measured) for name, measured in seconds.items()}
     for name, measured in seconds.items():
-        told = {"strategy": name, "clients": CLIENTS, "rounds": len(measured), "seconds_a_round": medians[name]}
-        print(json.dumps({**told, "fastest": min(measured), "slowest": max(measured)}))
+        document = {"strategy": name, "clients": CLIENTS, "rounds": len(measured), "seconds_a_round": medians[name]}
+        print(json.dumps({**document, "fastest": min(measured), "slowest": max(measured)}))
     print(json.dumps({"overhead": medians["KIPFedAvg"] / medians["FedAvg"] - 1}))
 
 

@@ -29,7 +29,7 @@ from disavow.rounds.options import now
 
 PARTICIPANTS = 10_000
 K, X = 10, 3
-ASKED = 300
+REQUESTS = 300
 LEFT_BEFORE = 100
 
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _measure(directory: Path, keys: Path, clients: int, rounds: int) -> dict[str, object]:
-    chosen = [_id(client) for client in random.Random(1).sample(range(clients), ASKED)]
+    chosen = [_id(client) for client in random.Random(1).sample(range(clients), REQUESTS)]
     milliseconds = []
     with Ledger.open(directory, keys=keys) as ledger, ledger.snapshot() as snapshot:
         for client in chosen:
@@ -66,8 +66,8 @@ def _id(client: int) -> str:
 
 def _build(directory: Path, keys: Path, clients: int, rounds: int) -> None:
     """A ledger and its keyring, filled in bulk: training a million clients would take a while."""
-    told = {"data": {"clients": 20}, "clustering": {"k": K}, "deniability": {"x": X}}
-    settings = from_values(told, source="benchmark")
+    values = {"data": {"clients": 20}, "clustering": {"k": K}, "deniability": {"x": X}}
+    settings = from_values(values, source="benchmark")
     Ledger.create(
         directory,
         policy=settings.policy,

@@ -218,10 +218,10 @@ def count(
             mechanism = Retrain() if case == CLEAN else Leaking(leak=case)
             with tempfile.TemporaryDirectory(prefix="disavow-planted-") as folder, sharing(kept):
                 report = audited(Path(folder), {**values, "seed": seed}, effort, mechanism)
-            told = [found.attacker for found in (*report.remembering, *report.unlike)]
+            found_by = [found.attacker for found in (*report.remembering, *report.unlike)]
             accused[case] += not report.clean
-            by[case].update(told)
-            print(f"{case}, seed {seed}: {', '.join(told) or 'nothing'}", file=sys.stderr, flush=True)
+            by[case].update(found_by)
+            print(f"{case}, seed {seed}: {', '.join(found_by) or 'nothing'}", file=sys.stderr, flush=True)
     return [
         {
             "case": case,
@@ -250,7 +250,7 @@ def sharing(kept: dict[WorldKey, World]) -> Iterator[None]:
 
 def count_pairs(seeds: range) -> dict[str, Any]:
     """How often the leaver is ranked first by who has both models, in clean rollbacks of 20 clients."""
-    places = []
+    found_ranks = []
     for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="disavow-planted-") as name:
             folder = Path(name)
@@ -265,30 +265,30 @@ def count_pairs(seeds: range) -> dict[str, Any]:
                 verdict = rehearsal.answer.verdict
             if verdict is None or verdict.round != 1:
                 raise RuntimeError(f"{verdict}: this is not the case to be measured")
-        places.append(int(ranks(before, after)[0]))
-        print(f"seed {seed}: {places[-1]} of {before.shape[1]}", file=sys.stderr, flush=True)
-    first = places.count(1)
-    interval = clopper_pearson(first, len(places), 0.95)
+        found_ranks.append(int(ranks(before, after)[0]))
+        print(f"seed {seed}: {found_ranks[-1]} of {before.shape[1]}", file=sys.stderr, flush=True)
+    first = found_ranks.count(1)
+    interval = clopper_pearson(first, len(found_ranks), 0.95)
     return {
-        "rollbacks": len(places),
+        "rollbacks": len(found_ranks),
         "clients": before.shape[1],
         "leaver_first": first,
         "interval": [interval.low, interval.high],
-        "ranks": sorted(places),
+        "ranks": sorted(found_ranks),
     }
 
 
 def main(what: str, seeds: range) -> None:
     """Measure, and print one line of JSON for each case."""
     if what == "pairs":
-        told = [count_pairs(seeds)]
+        rows = [count_pairs(seeds)]
     elif what == "leaks":
-        told = count((*LEAKS, WARM), seeds)
+        rows = count((*LEAKS, WARM), seeds)
     elif what == "statistics":
-        told = count((STATISTICS,), seeds, NORMALISED)
+        rows = count((STATISTICS,), seeds, NORMALISED)
     else:
-        told = count((CLEAN,), seeds, effort=FEWEST if what == "fewest" else EFFORT)
-    for line in told:
+        rows = count((CLEAN,), seeds, effort=FEWEST if what == "fewest" else EFFORT)
+    for line in rows:
         print(json.dumps(line))
 
 

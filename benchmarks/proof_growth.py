@@ -30,6 +30,7 @@ from disavow.erasure.judge import judge
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.proof_files import opening_path, proof_path
 from disavow.erasure.prove import renew
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.proof.notes import Signer
@@ -92,15 +93,17 @@ def grown(rounds: int, withdrawals: int) -> dict[str, Any]:
                 if verdict.kind is VerdictKind.ROLLBACK:
                     continue  # too few would be left in one of its clusters
                 ledger.place_requests([name], at=now())
-                answered += answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
+                answered += answer_without_training(
+                    ledger, options, Retrain(), Reporting(openings=Path(folder) / "openings")
+                )
             erased = time.process_time() - erased
             last = answered[-1].number
             proof = proof_path(ledger.directory, last).read_bytes()
             opened = opening_path(Path(folder) / "openings", ledger.run_id, last).read_bytes()
-            asked = VerificationInputs(proof, [TrustedKey(signer.public)], opening=opened)
+            inputs = VerificationInputs(proof, [TrustedKey(signer.public)], opening=opened)
             statement = Envelope.decode(proof).statement
             made, _ = _processor_time(lambda: renew(ledger, statement, signer))
-            verified, report = _processor_time(lambda: verify(asked))
+            verified, report = _processor_time(lambda: verify(inputs))
     return {
         "rounds": rounds,
         "withdrawals": len(answered),

@@ -25,6 +25,7 @@ from disavow.domain import Layout, TensorSpec
 from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms.retrain import Retrain
 from disavow.erasure.prove import OpenedProof, prove_what_if
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.proof.notes import Signer
 from disavow.proof.opening import Opening
@@ -77,7 +78,7 @@ def from_a_ledger(signer: Signer, *, rounds: int, clients: int) -> Iterator[dict
             yield _line("ledger", rounds, clients, data, proof.opening, signer, made, what_if=True)
             for name in names[1 : LEAVERS + 1]:
                 ledger.place_requests([name], at=now())
-                answer_without_training(ledger, options, Retrain(), openings=Path(folder) / "openings")
+                answer_without_training(ledger, options, Retrain(), Reporting(openings=Path(folder) / "openings"))
             made, (data, proof) = _timed(make)
             what = f"ledger, after {LEAVERS} withdrawals"
             yield _line(what, rounds, clients, data, proof.opening, signer, made, what_if=True)
@@ -94,8 +95,8 @@ def _line(
     *,
     what_if: bool,
 ) -> dict[str, Any]:
-    asked = VerificationInputs(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
-    verified, _ = _timed(lambda: verify(asked))
+    inputs = VerificationInputs(data, [TrustedKey(signer.public)], opening=opening.encode(), what_if=what_if)
+    verified, _ = _timed(lambda: verify(inputs))
     return {
         "what": what,
         "rounds": rounds,

@@ -48,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def settings_of(method: str, seed: int) -> config.Settings:
     """What a run is told."""
-    told = METHODS[method]
+    values = METHODS[method]
     return config.from_values(
         {
             "seed": seed,
@@ -58,8 +58,8 @@ def settings_of(method: str, seed: int) -> config.Settings:
             "model": {"name": "resnet-mini"},
             "training": {"epochs": 3, "batch_size": 128, "learning_rate": 0.02},
             "deniability": {"x": 3},
-            **told,
-            "clustering": {"k": 10, **told.get("clustering", {})},
+            **values,
+            "clustering": {"k": 10, **values.get("clustering", {})},
         },
         source="benchmark",
     )

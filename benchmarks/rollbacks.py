@@ -68,11 +68,11 @@ def one(choice: Key, seed: int) -> Outcome:
         Federation.create(Path(folder) / "run", settings, keys=Path(folder) / "keys") as run,
     ):
         run.train()
-        asked = run.ledger.requests()
+        requests = run.ledger.requests()
         evaluation = run.ledger.summary(settings.rounds).evaluation
         retrained = len(run.ledger.summaries()) - settings.rounds
-    rollbacks = sum(r.verdict is not None and r.verdict.kind is VerdictKind.ROLLBACK for r in asked)
-    return Outcome(len(asked), rollbacks, retrained, evaluation.accuracy if evaluation else 0.0)
+    rollbacks = sum(r.verdict is not None and r.verdict.kind is VerdictKind.ROLLBACK for r in requests)
+    return Outcome(len(requests), rollbacks, retrained, evaluation.accuracy if evaluation else 0.0)
 
 
 def main(streams: int) -> None:

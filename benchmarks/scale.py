@@ -54,20 +54,22 @@ LARGE_ROUND = 10_000
 
 def main(arguments: Sequence[str]) -> None:
     """Build each ledger, measure on it, throw it away."""
-    asked = _parser().parse_args(arguments)
-    if asked.measure is not None:
-        print(json.dumps(_MEASURES[asked.measure](asked.folder, asked.clients[0], asked.leavers)))
+    options = _parser().parse_args(arguments)
+    if options.measure is not None:
+        print(json.dumps(_MEASURES[options.measure](options.folder, options.clients[0], options.leavers)))
         return
     lines = []
-    for clients in asked.clients:
-        with _folder(asked.folder, clients) as folder:
-            line = measure(folder, clients, asked.rounds, asked.each, asked.leavers, database=asked.database)
+    for clients in options.clients:
+        with _folder(options.folder, clients) as folder:
+            line = measure(
+                folder, clients, options.rounds, options.each, options.leavers, database=options.database
+            )
             lines.append(line)
             print(_shown(line), flush=True)
-    if asked.json is not None:
+    if options.json is not None:
         machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-        told = {"command": f"python -m benchmarks scale {' '.join(arguments)}".strip(), "machine": machine}
-        asked.json.write_text(json.dumps({**told, "results": lines}, indent=1) + "\n")
+        document = {"command": f"python -m benchmarks scale {' '.join(arguments)}".strip(), "machine": machine}
+        options.json.write_text(json.dumps({**document, "results": lines}, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,14 +148,14 @@ def build(
     keys = folder / "keys"
     generate(keys, name="benchmarks", passphrase=None, at=time_to_text(now()))
     taking = max(clients * each // rounds, K)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "rounds": rounds,
         "data": {"clients": clients},
         "clustering": {"k": K},
         "deniability": {"x": X},
         "training": {"fraction": taking / clients},
     }
-    settings = config.from_values(told, source="benchmark")
+    settings = config.from_values(values, source="benchmark")
     begun = time.perf_counter()
     where: dict[str, Any] = {} if database is None else {"database": database}
     ledger = Ledger.create(
@@ -352,21 +354,21 @@ def _commands(folder: Path, clients: int, leavers: int) -> dict[str, Any]:
 
 
 def _shown(line: dict[str, Any]) -> str:
-    told = [f"{line['clients']:,} clients, {line['memberships']:,} memberships, {line['rounds']:,} rounds"]
+    lines = [f"{line['clients']:,} clients, {line['memberships']:,} memberships, {line['rounds']:,} rounds"]
     if "built_seconds" in line:
-        told.append(
+        lines.append(
             f"  built in {line['built_seconds']:.0f} s; a round of {line['participants']:,}"
             f" {line['first_rounds_seconds']:.3f} s at first, {line['last_rounds_seconds']:.3f} s at last;"
             f" one of {line['large_round_participants']:,} {line['large_round_seconds']:.2f} s"
         )
     for name in (*_MEASURES, "command"):
         found = line[name]
-        told.append(
+        lines.append(
             f"  {name.replace('_', ' '):8} p50 {found['p50_seconds']:.3f} s, p99 {found['p99_seconds']:.3f} s"
             f" (CPU {found['p50_cpu_seconds']:.3f}, {found['p99_cpu_seconds']:.3f} s)"
             + (f", {found['peak_bytes'] / 1e6:.0f} MB" if "peak_bytes" in found else "")
         )
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -140,17 +140,17 @@ async def _file_all(url: str, headers: dict[str, str], clients: tuple[str, ...])
 
 
 def _rounds(url: str, headers: dict[str, str]) -> int:
-    told = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()
-    rounds: int = told["runs"][0]["rounds"]
+    index = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()
+    rounds: int = index["runs"][0]["rounds"]
     return rounds
 
 
 def _wait_for_training(url: str, headers: dict[str, str]) -> None:
     begun = _rounds(url, headers)
     while _rounds(url, headers) < begun + 2:
-        told = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()["runs"][0]["progress"]
-        if told is not None and told["phase"] == "refused":
-            sys.exit(f"the worker does not train: {told['detail']}")
+        progress = httpx.get(f"{url}/index.json", headers=headers, timeout=60).json()["runs"][0]["progress"]
+        if progress is not None and progress["phase"] == "refused":
+            sys.exit(f"the worker does not train: {progress['detail']}")
         time.sleep(0.2)
 
 
@@ -172,9 +172,9 @@ def _pages(folder: Path) -> Iterator[dict[str, object]]:
                 start = time.perf_counter()
                 http.get(page).raise_for_status()
                 times.append(1000 * (time.perf_counter() - start))
-            told = {"page": page, "rounds": ROUNDS + 1, "requests": REQUESTS}
+            document = {"page": page, "rounds": ROUNDS + 1, "requests": REQUESTS}
             yield {
-                **told,
+                **document,
                 "p50_ms": statistics.median(times[1:]),
                 "slowest_ms": max(times[1:]),
                 "first_ms": times[0],
@@ -188,8 +188,8 @@ def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]
     roles = frozenset({Role.OPERATOR, Role.VIEWER})
     token, _ = tokens.create(state, name="benchmarks", roles=roles, runs=None, now=time.time(), expires_at=None)
     state.close()
-    places = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
-    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", *map(str, places)]
+    folders = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
+    command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0", *map(str, folders)]
     process = subprocess.Popen(
         command + ([] if worker else ["--no-worker"]),
         stdout=subprocess.PIPE,
@@ -200,8 +200,8 @@ def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]
     )
     assert process.stdout is not None
     try:
-        told = json.loads("".join(process.stdout.readline() for _ in range(4)))
-        yield told["url"], {"Authorization": f"Bearer {token}"}
+        started = json.loads("".join(process.stdout.readline() for _ in range(4)))
+        yield started["url"], {"Authorization": f"Bearer {token}"}
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)

@@ -68,7 +68,7 @@ def reproduce(
     """
     with needs_requirements("reproduction/requirements.txt"):
         from reproduction import command
-    asked = command.Asked(
+    options = command.ReproductionOptions(
         names=tuple(names or ()),
         quick=quick,
         rows=tuple(row or ()),
@@ -82,7 +82,7 @@ def reproduce(
         work=work,
         render_only=render_only,
     )
-    command.reproduce(asked, as_json=json)
+    command.reproduce(options, as_json=json)
 
 
 if __name__ == "__main__":

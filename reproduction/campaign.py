@@ -63,17 +63,17 @@ def _joined(point: Point) -> str:
     return "-".join(part for part in parts if part)
 
 
-def finished(places: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
+def finished(paths: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
     """The lines that are there already for these runs, by key."""
     wanted = {point.key for point in points}
-    files = dict.fromkeys(places.file_of(point) for point in points)
+    files = dict.fromkeys(paths.file_of(point) for point in points)
     found = [line for file in files for line in lines.read(file, on_note)]
     return {line.key: line for line in found if line.key in wanted}
 
 
 def run(
     points: Sequence[Point],
-    places: Places,
+    paths: Places,
     observer: Observer,
     *,
     on_progress: OnProgress = nothing,
@@ -83,7 +83,7 @@ def run(
 
     A group that another process is at is left to it: what that has not finished yet is not among the lines.
     """
-    found = finished(places, points, observer.noted)
+    found = finished(paths, points, observer.noted)
     # at once, not hours later when their turn comes
     needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
     for data in needed.values():
@@ -92,23 +92,23 @@ def run(
         group = list(members)
         if any(point.key not in found for point in group):
             try:
-                found |= _run_group(group, places, observer, on_progress, room)
+                found |= _run_group(group, paths, observer, on_progress, room)
             except RunInUse as error:
                 observer.noted(
                     f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}"
                 )
-                found |= finished(places, group)
+                found |= finished(paths, group)
     return [found[point.key] for point in points if point.key in found]
 
 
 def _run_group(
-    group: Sequence[Point], places: Places, observer: Observer, on_progress: OnProgress, room: int
+    group: Sequence[Point], paths: Places, observer: Observer, on_progress: OnProgress, room: int
 ) -> dict[str, Line]:
     """The runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
-    workroom = places.room_of(group[0])
+    workroom = paths.room_of(group[0])
     workroom.mkdir(parents=True, exist_ok=True)
     with Lock(workroom):
-        made = finished(places, group)  # whoever was here before may have gone on meanwhile
+        made = finished(paths, group)  # whoever was here before may have gone on meanwhile
         missing = [point for point in group if point.key not in made]
         if not missing:
             return made
@@ -116,7 +116,7 @@ def _run_group(
         for note in prepared.notes:
             observer.noted(f"{group[0].row}: {note}")
         engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
-        reference = _Reference(group, places, observer)
+        reference = _Reference(group, paths, observer)
         try:
             for point in missing:
                 observer.began(point)
@@ -129,7 +129,7 @@ def _run_group(
                     on_executed=observer.executed,
                 )
                 reference.keep(done.models)  # first: a line without its models could not be measured against
-                lines.append(places.file_of(point), done.line, observer.noted)
+                lines.append(paths.file_of(point), done.line, observer.noted)
                 made[point.key] = done.line
                 observer.ended(point, done.line)
         finally:
@@ -140,16 +140,16 @@ def _run_group(
 class _Reference:
     """FedAvg's models of a group, kept beside the work while its other runs are still to come."""
 
-    def __init__(self, group: Sequence[Point], places: Places, observer: Observer) -> None:
+    def __init__(self, group: Sequence[Point], paths: Places, observer: Observer) -> None:
         self.models: Models | None = None
-        plain, room = next((point for point in group if point.method == "fedavg"), None), places.room_of(group[0])
+        plain, room = next((point for point in group if point.method == "fedavg"), None), paths.room_of(group[0])
         self._file = room / f"fedavg-{plain.key[:16]}.npy" if plain else None
         if self._file and self._file.is_file():
             self.models = np.load(self._file, allow_pickle=False)
-        elif plain and plain.key in finished(places, [plain]):
+        elif plain and plain.key in finished(paths, [plain]):
             observer.noted(
                 f"{plain}: its models are not in {room}, so no distances to them are measured; take its "
-                f"line out of {places.file_of(plain)} to have it run again"
+                f"line out of {paths.file_of(plain)} to have it run again"
             )
 
     def keep(self, models: Models | None) -> None:

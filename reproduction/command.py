@@ -32,7 +32,7 @@ _EPOCHS = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReproductionOptions:
     """What the command line says."""
 
     names: tuple[str, ...]
@@ -49,77 +49,77 @@ class Asked:
     render_only: bool
 
 
-def reproduce(asked: Asked, *, as_json: bool) -> None:
+def reproduce(options: ReproductionOptions, *, as_json: bool) -> None:
     """Make the runs that are missing, then every table and figure that was asked for."""
-    _check(asked)
+    _check(options)
     console = progress()
-    made = chosen(asked.names)
-    kept = Results(asked.results, asked.quick, lambda note: console.print(f"note: {note}"))
+    made = chosen(options.names)
+    kept = Results(options.results, options.quick, lambda note: console.print(f"note: {note}"))
     try:
-        if not asked.render_only:
-            _run(asked, made, kept, console)
+        if not options.render_only:
+            _run(options, made, kept, console)
     except KeyboardInterrupt:
         console.print("interrupted; what is finished is kept, and the same command goes on from there")
         raise typer.Exit(_INTERRUPTED) from None
-    written = _render(asked, made, kept)
+    written = _render(options, made, kept)
     if as_json:
         paths = {name: [str(file) for file in files] for name, files in written.items()}
-        print_json({"results": str(asked.results), "files": paths})
+        print_json({"results": str(options.results), "files": paths})
         return
     for name, files in written.items():
         results().print(f"{name}: {', '.join(map(str, files))}")
 
 
-def _check(asked: Asked) -> None:
-    require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
-    for row in asked.rows:
+def _check(options: ReproductionOptions) -> None:
+    require(options.device in _DEVICES, "device", options.device, ", ".join(_DEVICES))
+    for row in options.rows:
         require(row in get_args(RowName), "row", row, ", ".join(get_args(RowName)))
-    require(asked.network in (None, *get_args(Network)), "network", asked.network, ", ".join(get_args(Network)))
-    require(bool(asked.names) or asked.grid is not None, "grid", "not set", "a file, where no NAME is given")
-    device_of(EngineSettings.model_validate({"device": asked.device}))
-    for folder in (asked.results, asked.out):
+    require(options.network in (None, *get_args(Network)), "network", options.network, ", ".join(get_args(Network)))
+    require(bool(options.names) or options.grid is not None, "grid", "not set", "a file, where no NAME is given")
+    device_of(EngineSettings.model_validate({"device": options.device}))
+    for folder in (options.results, options.out):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
 
 
-def _run(asked: Asked, made: dict[str, Artefact], kept: Results, console: Console) -> None:
+def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results, console: Console) -> None:
     """Everything that has to be run for these artefacts, and for a grid of the user's."""
-    grids = grids_of(made.values(), cast("Network | None", asked.network))
-    if asked.grid is not None:
-        grids.append(grid.load(asked.grid))
-    points = {point.key: point for each in grids for point in _points(each, asked)}
-    workroom = asked.work or asked.out / ".work"
+    grids = grids_of(made.values(), cast("Network | None", options.network))
+    if options.grid is not None:
+        grids.append(grid.load(options.grid))
+    points = {point.key: point for each in grids for point in _points(each, options)}
+    workroom = options.work or options.out / ".work"
     workroom.mkdir(parents=True, exist_ok=True)
     if points:
-        places = Places(asked.results, workroom)
-        with loading(console) as on_progress, Watch(console, list(points.values()), places) as watch:
-            campaign.run(list(points.values()), places, watch, on_progress=on_progress)
+        paths = Places(options.results, workroom)
+        with loading(console) as on_progress, Watch(console, list(points.values()), paths) as watch:
+            campaign.run(list(points.values()), paths, watch, on_progress=on_progress)
     if WORK in made:
-        report = work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1)
+        report = work.measure(_PAPER, epochs=_EPOCHS, streams=options.streams, seed=1)
         work_report.write(kept.work_file, report)
     if PURGE_WORK in made:
         tables = []
         for during in (False, True):
-            found = purge_work.measure(_PAPER, epochs=_EPOCHS, streams=asked.streams, seed=1, during=during)
-            told = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=asked.streams, during=during)
-            tables.append(told)
+            found = purge_work.measure(_PAPER, epochs=_EPOCHS, streams=options.streams, seed=1, during=during)
+            table = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=options.streams, during=during)
+            tables.append(table)
         write_durably(kept.purge_work_file, "\n".join(tables).encode())
     if ODDS in made:
-        _run_odds(asked, kept, workroom, console)
+        _run_odds(options, kept, workroom, console)
 
 
-def _points(each: Grid, asked: Asked) -> list[Point]:
-    points = each.points(quick=asked.quick, engine={"device": asked.device}, seeds=asked.seeds)
-    return [point for point in points if not asked.rows or point.row in asked.rows]
+def _points(each: Grid, options: ReproductionOptions) -> list[Point]:
+    points = each.points(quick=options.quick, engine={"device": options.device}, seeds=options.seeds)
+    return [point for point in points if not options.rows or point.row in options.rows]
 
 
-def _run_odds(asked: Asked, kept: Results, workroom: Path, console: Console) -> None:
-    study = growth.QUICK if asked.quick else growth.Study()
-    if asked.seeds:
-        study = replace(study, seeds=asked.seeds)
-    points = study.points(device=asked.device)
+def _run_odds(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
+    study = growth.QUICK if options.quick else growth.Study()
+    if options.seeds:
+        study = replace(study, seeds=options.seeds)
+    points = study.points(device=options.device)
     with loading(console) as on_progress, Bar(console, "federations", len(points)) as shown:
         growth.run(
             points,
@@ -137,17 +137,17 @@ def _finished(point: growth.Point, console: Console, shown: Bar) -> None:
         console.print(f"odds: {point}")
 
 
-def _render(asked: Asked, made: dict[str, Artefact], kept: Results) -> dict[str, list[Path]]:
-    network = cast("Network | None", asked.network)
-    return {name: each.make(kept, asked.out, network_of(each, network)) for name, each in made.items()}
+def _render(options: ReproductionOptions, made: dict[str, Artefact], kept: Results) -> dict[str, list[Path]]:
+    network = cast("Network | None", options.network)
+    return {name: each.make(kept, options.out, network_of(each, network)) for name, each in made.items()}
 
 
 class Watch:
     """Shows a campaign at work: a line for each run that is finished, and a bar of rounds with the time left."""
 
-    def __init__(self, console: Console, points: Sequence[Point], places: Places) -> None:
+    def __init__(self, console: Console, points: Sequence[Point], paths: Places) -> None:
         self._console, self._points = console, points
-        done = campaign.finished(places, points)
+        done = campaign.finished(paths, points)
         self._effort = {point.key: campaign.effort(point) for point in points if point.key not in done}
         self._of, self._done = len(points), len(done)
         self._left = sum(self._effort.values())

@@ -94,8 +94,8 @@ def style() -> Iterator[None]:
 def write(figure: Figure, path: Path) -> tuple[Path, Path]:
     """Write a figure as PNG and as SVG beside each other; `path` is without a suffix."""
     written = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
-    told: tuple[dict[str, Any], ...] = ({"dpi": 200}, {"metadata": {"Date": None}})
-    for target, more in zip(written, told, strict=True):
+    options: tuple[dict[str, Any], ...] = ({"dpi": 200}, {"metadata": {"Date": None}})
+    for target, more in zip(written, options, strict=True):
         image = io.BytesIO()
         figure.savefig(image, format=target.suffix[1:], **more)
         try:

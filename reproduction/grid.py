@@ -90,8 +90,8 @@ class Point:
             section, _, key = name.partition(".")
             holder = values.get(section, {}) if key else values
             holder.pop(key or section, None)
-        told = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        document = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
         which = "" if self.method in PLAIN else f" k={self.k} x={self.x}"
@@ -176,10 +176,10 @@ class Grid:
             "clustering": {"k": k},
             "deniability": {"x": x},
         }
-        told = dict(keys.settings)
+        common = dict(keys.settings)
         if method != "retention":
-            told.pop("ledger", None)
-        for more in (told, METHODS[method], {"engine": dict(engine)}):
+            common.pop("ledger", None)
+        for more in (common, METHODS[method], {"engine": dict(engine)}):
             values = _merged(values, more)
         return config.from_values(values, source=self.source)
 

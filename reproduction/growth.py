@@ -107,8 +107,10 @@ class Point:
     @property
     def key(self) -> str:
         """SHA-256 of what decides the result."""
-        told = self.settings.model_dump(mode="json", exclude_defaults=True, exclude={"engine"})
-        return hashlib.sha256(json.dumps({"format": FORMAT, "settings": told}, sort_keys=True).encode()).hexdigest()
+        values = self.settings.model_dump(mode="json", exclude_defaults=True, exclude={"engine"})
+        return hashlib.sha256(
+            json.dumps({"format": FORMAT, "settings": values}, sort_keys=True).encode()
+        ).hexdigest()
 
     def __str__(self) -> str:
         return f"{self.clients} clients, sigma {self.sigma:g}, seed {self.seed}"

@@ -38,7 +38,7 @@ class Remarks:
 
     def mark(self, remark: str) -> str:
         """The mark of a remark, new or known."""
-        return self._marks.setdefault(remark, _letters(len(self._marks)))
+        return self._marks.setdefault(remark, _mark_of(len(self._marks)))
 
     def by_mark(self) -> dict[str, str]:
         """All that were made, by their marks."""
@@ -65,11 +65,11 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return [line(headings), f"|{rule}|", *map(line, rows)]
 
 
-def _letters(number: int) -> str:
+def _mark_of(number: int) -> str:
     """A to z, then aa, ab, ...
 
     >>> [_letters(number) for number in (0, 25, 26, 27)]
     ['a', 'z', 'aa', 'ab']
     """
     before, last = divmod(number, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("a") + last)
+    return (_mark_of(before - 1) if before else "") + chr(ord("a") + last)

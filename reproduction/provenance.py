@@ -52,8 +52,8 @@ def processor() -> str:
 @cache
 def commit() -> str:
     """The commit of this code; with a plus sign where files were changed since, "unknown" where there is none."""
-    if told := os.environ.get(VARIABLE):
-        return told
+    if commit_id := os.environ.get(VARIABLE):
+        return commit_id
     root = Path(__file__).parents[1]
     head = _git(root, "rev-parse", "HEAD")
     if not head:

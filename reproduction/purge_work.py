@@ -55,13 +55,13 @@ def measure(
         during: Requests come while the model is trained, and not after that.
 
     """
-    asked_after = _rounds_asked(federation, streams, seed, during=during)
-    plain = _outcomes(federation, 1, 1, "fresh", asked_after, seed)
+    request_rounds = _request_rounds(federation, streams, seed, during=during)
+    plain = _outcomes(federation, 1, 1, "fresh", request_rounds, seed)
     drawn = np.random.default_rng(seed).integers(streams, size=(_RESAMPLES, streams))
     base = plain.retrained_clients.astype(np.float64) * epochs
     found = [_row("FedAvg, retrained at each request", "", plain, base, base, drawn)]
     for clustering in CLUSTERINGS:
-        outcomes = _outcomes(federation, K, X, clustering, asked_after, seed)
+        outcomes = _outcomes(federation, K, X, clustering, request_rounds, seed)
         work = outcomes.retrained_clients.astype(np.float64) * epochs
         purge = outcomes.purged_clients.astype(np.float64) * epochs
         found.append(_row("answered at once, never purged", clustering, outcomes, work, base, drawn))
@@ -69,7 +69,7 @@ def measure(
     return found
 
 
-def _rounds_asked(federation: Federation, streams: int, seed: int, *, during: bool) -> npt.NDArray[np.int32]:
+def _request_rounds(federation: Federation, streams: int, seed: int, *, during: bool) -> npt.NDArray[np.int32]:
     """After which round each request comes, one stream a row: the last, or as many of all rounds as there are."""
     if not during:
         return np.full((streams, REQUESTS), federation.rounds, dtype=np.int32)
@@ -79,12 +79,12 @@ def _rounds_asked(federation: Federation, streams: int, seed: int, *, during: bo
 
 
 def _outcomes(
-    federation: Federation, k: int, x: int, clustering: str, asked_after: npt.NDArray[np.int32], seed: int
+    federation: Federation, k: int, x: int, clustering: str, request_rounds: npt.NDArray[np.int32], seed: int
 ) -> Outcomes:
-    requests = np.full(len(asked_after), REQUESTS, dtype=np.int32)
+    requests = np.full(len(request_rounds), REQUESTS, dtype=np.int32)
     once = Federation(federation.clients, federation.rounds, 0.0, purge_every=federation.rounds)
     rng = np.random.default_rng(seed)
-    return live_through(once, requests, asked_after, k=k, x=x, clustering=clustering, rng=rng)
+    return live_through(once, requests, request_rounds, k=k, x=x, clustering=clustering, rng=rng)
 
 
 def _row(

@@ -93,7 +93,7 @@ def _line(
         x=point.x,
         seed=point.seed,
         quick=point.quick,
-        settings=_told(point),
+        settings=_settings_of(point),
         versions=provenance.versions(),
         device=provenance.device(point.settings.engine),
         commit=provenance.commit(),
@@ -213,7 +213,7 @@ def _distances(models: Models | None, reference: Models | None) -> tuple[float, 
     )
 
 
-def _told(point: Point) -> dict[str, Any]:
+def _settings_of(point: Point) -> dict[str, Any]:
     """The settings as they decide the result: without where this machine keeps its data."""
     values = point.settings.model_dump(mode="json")
     del values["data"]["dir"]

@@ -29,18 +29,18 @@ def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
 
     Where no stream needed any training there is nothing to draw.
     """
-    places = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in PLAIN})
+    pairs = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in PLAIN})
     with drawing.style():
         drawn = drawing.blank(4.6)
         above, below = drawn.subplots(2, 1, sharex=True)
         for panel in (above, below):
             drawing.frame(panel)
             panel.grid(axis="x", visible=False)
-        if places:
-            _panel(above, report, places, "mean", "low", "high", tuple(_LOOKS))
-            _panel(below, report, places, "ratio", "ratio_low", "ratio_high", tuple(_LOOKS)[1:])
+        if pairs:
+            _panel(above, report, pairs, "mean", "low", "high", tuple(_LOOKS))
+            _panel(below, report, pairs, "ratio", "ratio_low", "ratio_high", tuple(_LOOKS)[1:])
             below.axhline(1, color="black", linewidth=0.8)
-            below.set_xticks(range(len(places)), [f"k={k}\nx={x}" for k, x in places])
+            below.set_xticks(range(len(pairs)), [f"k={k}\nx={x}" for k, x in pairs])
             handles = [
                 drawing.sample(TITLES[method], linestyle="none", **look)
                 for method, look in _LOOKS.items()
@@ -62,7 +62,7 @@ def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
 def _panel(
     panel: Axes,
     report: WorkReport,
-    places: list[Place],
+    pairs: list[Place],
     mean: str,
     low: str,
     high: str,
@@ -70,7 +70,7 @@ def _panel(
 ) -> None:
     shown = [method for method in methods if any(cell.method == method for cell in report.cells)]
     for at, method in enumerate(shown):
-        cells = [(place, cell) for place, where in enumerate(places) if (cell := _cell(report, method, where))]
+        cells = [(place, cell) for place, where in enumerate(pairs) if (cell := _cell(report, method, where))]
         drawn = [(place, cell, middle) for place, cell in cells if (middle := getattr(cell, mean))]
         panel.errorbar(
             [place + 0.22 * (at - (len(shown) - 1) / 2) for place, _, _ in drawn],
@@ -87,8 +87,8 @@ def _panel(
         )
     panel.set_yscale("log", nonpositive="clip")
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    for edge in range(1, len(places)):  # a new k begins
-        if places[edge][0] != places[edge - 1][0]:
+    for edge in range(1, len(pairs)):  # a new k begins
+        if pairs[edge][0] != pairs[edge - 1][0]:
             panel.axvline(edge - 0.5, color="0.8", linewidth=0.6)
 
 

@@ -65,14 +65,14 @@ def stop(server: Server | None) -> None:
 def _copy_runs_too(source: Any, target: Any, *arguments: Any, **named: Any) -> Any:
     copied = _copytree(source, target, *arguments, **named)
     for address in Path(copied).rglob(database.ADDRESS):
-        told = json.loads(address.read_text())
+        stored = json.loads(address.read_text())
         new = f"disavow_{secrets.token_hex(16)}"
-        address.write_text(json.dumps({**told, "schema": new}))
+        address.write_text(json.dumps({**stored, "schema": new}))
         database.make_empty(database.of(address.parent))
         with administrator() as connection:
             for table in _COPIED:
                 connection.execute(f"DELETE FROM {new}.{table}")
-                connection.execute(f"INSERT INTO {new}.{table} SELECT * FROM {told['schema']}.{table}")
+                connection.execute(f"INSERT INTO {new}.{table} SELECT * FROM {stored['schema']}.{table}")
     return copied
 
 

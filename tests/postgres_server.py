@@ -87,8 +87,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        told = f"-k {self.folder} -h 127.0.0.1 -p {self.port} -c max_connections=50 -c shared_buffers=32MB"
-        self._run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "-o", told, "start")
+        options = f"-k {self.folder} -h 127.0.0.1 -p {self.port} -c max_connections=50 -c shared_buffers=32MB"
+        self._run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "-o", options, "start")
 
     def stop(self) -> None:
         """Stop it at once, and remove its folder."""

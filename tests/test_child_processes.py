@@ -61,14 +61,14 @@ def test_the_workers_of_the_pool() -> None:
 
 
 def test_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, told = tmp_path / "compiler", tmp_path / "told"
-    compiler.write_text(f"#!/bin/sh\nenv >> {told}\nexit 1\n")
+    compiler, log = tmp_path / "compiler", tmp_path / "log"
+    compiler.write_text(f"#!/bin/sh\nenv >> {log}\nexit 1\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(NoKernels):
         load()
-    found = names_in(told.read_text())
+    found = names_in(log.read_text())
     assert "INHERITED" in found
     assert not found & set(SECRETS)
 

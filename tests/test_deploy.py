@@ -100,10 +100,10 @@ def test_health_checks_name_a_host_that_the_service_answers_to() -> None:
     assert urlsplit(url).hostname in LOCAL_HOSTS
     assert (urlsplit(url).port, urlsplit(url).path) == (8321, "/healthz")
     [server, _] = rendered(CHART / "templates" / "statefulset.yaml")["spec"]["template"]["spec"]["containers"]
-    told = server["args"][server["args"].index("--public-url") + 1]
+    public_url = server["args"][server["args"].index("--public-url") + 1]
     for probe in ("livenessProbe", "readinessProbe"):
         [header] = server[probe]["httpGet"]["httpHeaders"]
-        assert (header["name"], (header["value"],)) == ("Host", public_host(told))
+        assert (header["name"], (header["value"],)) == ("Host", public_host(public_url))
 
 
 def test_chart_and_image_are_of_this_version() -> None:

@@ -148,7 +148,7 @@ def test_a_run_with_the_examples_is_erased_from_proved_and_verified(world: World
 
 
 def test_the_attacker_of_the_page_is_in_every_audit(world: World) -> None:
-    told = world.python(
+    output = world.python(
         "import numpy as np\n"
         "from dataclasses import replace\n"
         "from disavow.audit.audit import attack\n"
@@ -163,24 +163,24 @@ def test_the_attacker_of_the_page_is_in_every_audit(world: World) -> None:
         "found = attack(ATTACKERS['loss ratio'], stages)\n"
         "print(list(ATTACKERS)[-1], found.unit, found.stages[Stage.SERVED].auc.estimate)"
     )
-    assert told.split() == ["loss", "ratio", "world", "1.0"]
+    assert output.split() == ["loss", "ratio", "world", "1.0"]
 
 
 def test_the_uniform_numbers_of_the_page_are_as_declared(world: World) -> None:
-    told = world.python(
+    output = world.python(
         "from disavow.domain.strategies import DISTRIBUTIONS\n"
         "from disavow.rounds.randomness import training_stream\n"
         "uniform = DISTRIBUTIONS['uniform']\n"
         "one, two = (uniform.draw(training_stream(seed, 'test'), 200_000, 'cpu') for seed in (1, 2))\n"
         "print(float(one.std()), float((one - two).square().var()), uniform.variance_of_squares)"
     )
-    deviation, measured, declared = map(float, told.split())
+    deviation, measured, declared = map(float, output.split())
     assert deviation == pytest.approx(1, abs=0.01)
     assert measured == pytest.approx(declared, rel=0.02)
 
 
 def test_the_rings_of_the_page_are_by_distance_and_nothing_imports_torch_before(world: World) -> None:
-    told = world.python(
+    output = world.python(
         "import sys; from disavow.domain.strategies import CLUSTERINGS\n"
         "rings = CLUSTERINGS['rings']; assert 'torch' not in sys.modules\n"
         "import torch; from disavow.rounds.clustering.geometry import ExactGeometry\n"
@@ -188,4 +188,4 @@ def test_the_rings_of_the_page_are_by_distance_and_nothing_imports_torch_before(
         "geometry = ExactGeometry((points[:, None] - points).square())\n"
         "print([sorted(group.tolist()) for group in rings.partition(geometry, torch.arange(7), 3, None)])"
     )
-    assert told.strip() == "[[1, 4, 6], [0, 2, 3, 5]]"
+    assert output.strip() == "[[1, 4, 6], [0, 2, 3, 5]]"

@@ -31,11 +31,11 @@ def test_the_notebook_runs_from_start_to_end(tmp_path: Path) -> None:
     nbclient.NotebookClient(
         notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    told = _text(notebook)
-    assert "request 1: deniable" in told
-    assert "VALID proof about 'hospital-3'" in told
-    assert "foreseen: rollback to round" in told
-    assert "7 hospitals stay" in told
+    output = _text(notebook)
+    assert "request 1: deniable" in output
+    assert "VALID proof about 'hospital-3'" in output
+    assert "foreseen: rollback to round" in output
+    assert "7 hospitals stay" in output
     assert _images(notebook) == 1
 
 

@@ -181,11 +181,11 @@ def test_a_run_keeps_which_engine_trained_and_why_no_faster_one(trained: Path) -
     with disavow.Federation.open(trained) as federation:
         status = federation.status()
         assert status.engine is not None
-        told = status.to_json()["engine"]
-    assert status.engine.name == told["name"] == status.rounds[-1].trainer
+        document = status.to_json()["engine"]
+    assert status.engine.name == document["name"] == status.rounds[-1].trainer
     if not torch.cuda.is_available():
-        assert told["name"] == "sequential"
-        assert list(told["passed_over"]) == ["pool", "compiled", "stacked"]
+        assert document["name"] == "sequential"
+        assert list(document["passed_over"]) == ["pool", "compiled", "stacked"]
     heard: list[EngineChoice] = []
     with disavow.Federation.open(trained, own_task()) as federation:
         federation.erase(["clinic-0", "clinic-1", "clinic-2"], callbacks=Callbacks(on_engine=heard.append))
@@ -437,10 +437,10 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     command("init", "config.toml", "--task", "own_module.py")
     config = tmp_path / "config.toml"
     config.write_text(config.read_text().replace("rounds = 20", "rounds = 2"))
-    told = command("train", "config.toml", "--run", "run", "--json")
-    assert "accuracy" in told
-    [choice] = [line for line in told.splitlines() if line.startswith("engine: ")]
-    assert told.splitlines()[told.splitlines().index("}") + 1] == choice  # the first line of stderr
+    printed = command("train", "config.toml", "--run", "run", "--json")
+    assert "accuracy" in printed
+    [choice] = [line for line in printed.splitlines() if line.startswith("engine: ")]
+    assert printed.splitlines()[printed.splitlines().index("}") + 1] == choice  # the first line of stderr
     plain = tmp_path / "plain.toml"
     plain.write_text("rounds = 1")
     command("train", "plain.toml", "--run", "other", "--task", "own_module:build")
@@ -451,10 +451,10 @@ def test_a_task_is_trained_erased_from_and_resumed_by_commands(tmp_path: Path, k
     many = [f"client-{i:02d}" for i in (1, 2, 4, 5, 6, 7, 8)]
     assert "own_module" in command("erase", "run", *many, "--yes", status=10)
     (tmp_path / "away.py").rename(tmp_path / "own_module.py")
-    told = command("erase", "run", *many, "--yes")
-    assert "retrained" in told
-    assert "not reproducible" not in told
-    assert choice in told.splitlines()
+    printed = command("erase", "run", *many, "--yes")
+    assert "retrained" in printed
+    assert "not reproducible" not in printed
+    assert choice in printed.splitlines()
     assert choice in command("resume", "run").splitlines()
     command("fsck", "run", "--absent", "client-03")
 

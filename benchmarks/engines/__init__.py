@@ -29,7 +29,7 @@ GPU_SHARERS = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchmarkSettings:
     """What to run. The defaults are the workload of the documentation."""
 
     device: str = "cpu"
@@ -52,7 +52,7 @@ OnNote = Callable[[str], None]
 
 
 def compare(
-    asked: Asked,
+    settings: BenchmarkSettings,
     *,
     cache: Path = CACHE,
     on_note: OnNote = lambda note: None,
@@ -66,45 +66,47 @@ def compare(
     at = datetime.now(UTC)
     cache = cache.expanduser()
     data = prepare(cache)
-    options = _options(asked, data.path)
+    options = _options(settings, data.path)
     contestants, absent = [], {}
-    for peer in (PEERS[name] for name in asked.peers):
+    for peer in (PEERS[name] for name in settings.peers):
         try:
-            contestants.append(_peer(peer, asked, options, cache, on_note))
+            contestants.append(_peer(peer, settings, options, cache, on_note))
         except PeerUnavailable as why:
             absent[peer.name] = str(why)
             on_note(f"{peer.name} cannot take part: {why}")
-    contestants += [_ours(engine, asked, options) for engine in asked.engines]
-    passes = interleaved(contestants, asked.passes, on_start=on_start, on_pass=on_pass)
+    contestants += [_ours(engine, settings, options) for engine in settings.engines]
+    passes = interleaved(contestants, settings.passes, on_start=on_start, on_pass=on_pass)
     return Report(
-        {**asdict(asked), "warmup": asked.warmup}, data.source, at, tuple(contestants), tuple(passes), absent
+        {**asdict(settings), "warmup": settings.warmup}, data.source, at, tuple(contestants), tuple(passes), absent
     )
 
 
-def _options(asked: Asked, data: Path) -> tuple[str, ...]:
+def _options(settings: BenchmarkSettings, data: Path) -> tuple[str, ...]:
     values = {
         "data": data,
-        "clients": asked.clients,
-        "samples": asked.samples,
-        "rounds": asked.rounds,
-        "warmup": asked.warmup,
-        "device": asked.device,
+        "clients": settings.clients,
+        "samples": settings.samples,
+        "rounds": settings.rounds,
+        "warmup": settings.warmup,
+        "device": settings.device,
     }
     return tuple(f"--{name}={value}" for name, value in values.items())
 
 
-def _peer(peer: Peer, asked: Asked, options: tuple[str, ...], cache: Path, on_note: OnNote) -> Contestant:
-    if asked.network != "lenet5":
-        raise PeerUnavailable(f"it knows lenet5 only, not {asked.network}")
+def _peer(
+    peer: Peer, settings: BenchmarkSettings, options: tuple[str, ...], cache: Path, on_note: OnNote
+) -> Contestant:
+    if settings.network != "lenet5":
+        raise PeerUnavailable(f"it knows lenet5 only, not {settings.network}")
     python = interpreter(
         peer, cache, on_build=lambda folder: on_note(f"installing {peer.requirement} into {folder}")
     )
-    workers = _workers(peer, asked)
+    workers = _workers(peer, settings)
     return Contestant(
         name=" ".join(peer.label.split("-")),
         command=(*command(peer, python, workers), *options, f"--workers={workers}"),
         environment=_environment(
-            asked.device,
+            settings.device,
             {
                 "PYTHONPATH": str(CONTESTANTS),
                 "PYTHONSAFEPATH": "1",  # or the folder that this is started from could stand in for a package
@@ -118,22 +120,22 @@ def _peer(peer: Peer, asked: Asked, options: tuple[str, ...], cache: Path, on_no
     )
 
 
-def _workers(peer: Peer, asked: Asked) -> int:
+def _workers(peer: Peer, settings: BenchmarkSettings) -> int:
     """How many processes a peer uses: one a core, or as many as may share a GPU."""
-    if asked.device == "cpu":
-        return min(cores(), asked.clients)
+    if settings.device == "cpu":
+        return min(cores(), settings.clients)
     if peer.name == "pfl":
         return 1  # its processes speak through NCCL, which takes one process a GPU
-    return min(cores(), GPU_SHARERS, asked.clients)
+    return min(cores(), GPU_SHARERS, settings.clients)
 
 
-def _ours(engine: str, asked: Asked, options: tuple[str, ...]) -> Contestant:
-    more = (f"--engine={engine}", f"--network={asked.network}", f"--federations={asked.federations}")
-    times = f" x{asked.federations}" if asked.federations > 1 else ""
+def _ours(engine: str, settings: BenchmarkSettings, options: tuple[str, ...]) -> Contestant:
+    more = (f"--engine={engine}", f"--network={settings.network}", f"--federations={settings.federations}")
+    times = f" x{settings.federations}" if settings.federations > 1 else ""
     return Contestant(
         name=f"disavow {engine}{times}",
         command=(sys.executable, "-m", "benchmarks.engines.ours", *options, *more),
-        environment=_environment(asked.device, {"PYTHONPATH": os.pathsep.join(_search_path())}),
+        environment=_environment(settings.device, {"PYTHONPATH": os.pathsep.join(_search_path())}),
         ours=True,
     )
 
@@ -149,4 +151,4 @@ def _environment(device: str, more: dict[str, str]) -> dict[str, str]:
     return child_environment({**hidden, **more})
 
 
-__all__ = ["CACHE", "PEERS", "Asked", "Report", "compare"]
+__all__ = ["CACHE", "PEERS", "BenchmarkSettings", "Report", "compare"]

@@ -11,7 +11,7 @@ from typing import Annotated
 import torch
 import typer
 
-from benchmarks.engines import PEERS, Asked, compare
+from benchmarks.engines import PEERS, BenchmarkSettings, compare
 from benchmarks.engines.contestants.task import BATCH, EPOCHS, LEARNING_RATE
 from benchmarks.engines.ours import ENGINES
 from benchmarks.engines.passes import Contestant, Pass
@@ -62,7 +62,7 @@ def time_engines(
 
     **Example:** `python -m benchmarks engines --peers none --engines auto --clients 1000 --samples 60`
     """
-    asked = Asked(
+    settings = BenchmarkSettings(
         device=device,
         passes=passes,
         rounds=rounds,
@@ -73,10 +73,10 @@ def time_engines(
         samples=samples,
         federations=federations,
     )
-    _check(asked)
+    _check(settings)
     if json_file is not None:
         check_file("json", json_file)
-    report = _run(asked, cache)
+    report = _run(settings, cache)
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
     _print(report)
@@ -93,30 +93,32 @@ def _names(option: str, text: str, known: Mapping[str, object]) -> tuple[str, ..
     return names
 
 
-def _check(asked: Asked) -> None:
+def _check(settings: BenchmarkSettings) -> None:
     """Refuse before anything is built what could not be run."""
-    require(asked.device in _DEVICES, "device", asked.device, ", ".join(_DEVICES))
-    there = asked.device == "cpu" or torch.cuda.is_available()
-    require(there, "device", asked.device, "cpu; PyTorch sees no GPU here")
-    require(asked.network in NETWORKS, "network", asked.network, ", ".join(NETWORKS))
+    require(settings.device in _DEVICES, "device", settings.device, ", ".join(_DEVICES))
+    there = settings.device == "cpu" or torch.cuda.is_available()
+    require(there, "device", settings.device, "cpu; PyTorch sees no GPU here")
+    require(settings.network in NETWORKS, "network", settings.network, ", ".join(NETWORKS))
     for option in ("passes", "rounds", "samples", "federations"):
-        value = getattr(asked, option)
+        value = getattr(settings, option)
         require(1 <= value <= _MOST, option, value, f"1 to {_MOST:,}")
     allowed = f"{_FEWEST_CLIENTS} to {_MOST:,}"
-    require(_FEWEST_CLIENTS <= asked.clients <= _MOST, "clients", asked.clients, allowed)
-    require(bool(asked.peers or asked.engines), "engines", "none", "at least one engine where --peers is none")
-    alone = asked.federations == 1 and asked.device == "cpu"
-    fits = alone or "sequential" not in asked.engines
+    require(_FEWEST_CLIENTS <= settings.clients <= _MOST, "clients", settings.clients, allowed)
+    require(
+        bool(settings.peers or settings.engines), "engines", "none", "at least one engine where --peers is none"
+    )
+    alone = settings.federations == 1 and settings.device == "cpu"
+    fits = alone or "sequential" not in settings.engines
     require(fits, "engines", "sequential", "auto, eager; it runs on the CPU, one federation at a time")
 
 
-def _run(asked: Asked, cache: Path) -> Report:
+def _run(settings: BenchmarkSettings, cache: Path) -> Report:
     console = progress()
-    total = asked.passes * (len(asked.peers) + len(asked.engines))
+    total = settings.passes * (len(settings.peers) + len(settings.engines))
     try:
         with Bar(console, "benchmark", total) as shown:
             return compare(
-                asked,
+                settings,
                 cache=cache,
                 on_note=console.print,
                 on_start=lambda contestant, number: _begin(shown, contestant, number),
@@ -141,13 +143,13 @@ def _tell(console: Console, shown: Bar, done: Pass) -> None:
 
 
 def _print(report: Report) -> None:
-    console, asked, here = results(), report.asked, machine(str(report.asked["device"]))
+    console, settings, here = results(), report.settings, machine(str(report.settings["device"]))
     console.print(
-        f"{asked['network']}, {report.data}: {asked['clients']} clients of {asked['samples']:,} images, "
+        f"{settings['network']}, {report.data}: {settings['clients']} clients of {settings['samples']:,} images, "
         f"{EPOCHS} epochs, batch {BATCH}, SGD {LEARNING_RATE}\n"
         f"{here['device']}; {here['processor']}, {here['cores']} cores; torch {here['torch']}\n"
-        f"median of {asked['passes']} passes of {asked['rounds']} rounds after {asked['warmup']} to warm up; "
-        "x: times as fast as\n"
+        f"median of {settings['passes']} passes of {settings['rounds']} rounds after {settings['warmup']} "
+        "to warm up; x: times as fast as\n"
     )
     console.rich.print(table(report))
     for remark in remarks(report):

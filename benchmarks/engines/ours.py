@@ -60,18 +60,18 @@ def main() -> None:
     parser.add_argument("--network", choices=sorted(NETWORKS), required=True)
     parser.add_argument("--engine", choices=sorted(ENGINES), required=True)
     parser.add_argument("--federations", type=int, required=True)
-    asked = parser.parse_args()
-    rounds = asked.warmup + asked.rounds
-    workload = make_workload(asked)
-    settings = engine_settings(asked.engine, asked.device)
-    with federations_of(workload, asked.federations) as federations:
-        if asked.federations == 1:
+    arguments = parser.parse_args()
+    rounds = arguments.warmup + arguments.rounds
+    workload = make_workload(arguments)
+    settings = engine_settings(arguments.engine, arguments.device)
+    with federations_of(workload, arguments.federations) as federations:
+        if arguments.federations == 1:
             seconds = one_at_a_time(federations[0], settings, rounds)
         else:
             seconds = all_at_once(federations, settings, rounds)
         accuracies = [_accuracy(federation.ledger) for federation in federations]
     versions = {"disavow": __version__, "torch": torch.__version__}
-    task.answer(asked, seconds, sum(accuracies) / len(accuracies), versions)
+    task.answer(arguments, seconds, sum(accuracies) / len(accuracies), versions)
 
 
 def engine_settings(engine: str, device: str) -> EngineSettings:
@@ -79,15 +79,17 @@ def engine_settings(engine: str, device: str) -> EngineSettings:
     return EngineSettings.model_validate({**ENGINES[engine], "device": device})
 
 
-def make_workload(asked: argparse.Namespace) -> Workload:
+def make_workload(arguments: argparse.Namespace) -> Workload:
     """The benchmark's workload as our engines take it."""
-    data = task.load(asked.data, "cpu")
-    rows = torch.arange(asked.clients * asked.samples).remainder(len(data.labels)).view(asked.clients, -1)
+    data = task.load(arguments.data, "cpu")
+    rows = (
+        torch.arange(arguments.clients * arguments.samples).remainder(len(data.labels)).view(arguments.clients, -1)
+    )
     return Workload(
-        network=build(asked.network, (1, SIDE, SIDE), CLASSES, seed=SEED),
+        network=build(arguments.network, (1, SIDE, SIDE), CLASSES, seed=SEED),
         images=data.images,
         labels=data.labels,
-        parts=dict(zip(client_ids(asked.clients), rows.numpy(), strict=True)),
+        parts=dict(zip(client_ids(arguments.clients), rows.numpy(), strict=True)),
         test_images=data.test_images,
         test_labels=data.test_labels,
         settings=TrainingSettings(epochs=task.EPOCHS, batch_size=task.BATCH, learning_rate=task.LEARNING_RATE),

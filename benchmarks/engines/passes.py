@@ -93,17 +93,17 @@ def run_once(contestant: Contestant, number: int, *, seconds: float = 3600 * _HO
     except BaseException:
         _end(process)
         raise
-    told = _answer(out)
-    if process.returncode != 0 or told is None:
+    answer = _answer(out)
+    if process.returncode != 0 or answer is None:
         failure = f"exit status {process.returncode}\n{_last(err or out)}"
         return Pass(contestant.name, number, others, failure=failure)
     return Pass(
         contestant.name,
         number,
         others,
-        seconds=tuple(told["seconds"]),
-        accuracy=told["accuracy"],
-        versions=told["versions"],
+        seconds=tuple(answer["seconds"]),
+        accuracy=answer["accuracy"],
+        versions=answer["versions"],
     )
 
 
@@ -136,11 +136,11 @@ def _answer(out: str) -> dict[str, Any] | None:
     """The last line that is an answer; frameworks may print lines of their own around it."""
     for line in reversed(out.splitlines()):
         try:
-            told = json.loads(line)
+            document = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict) and {"seconds", "accuracy", "versions"} <= told.keys():
-            return told
+        if isinstance(document, dict) and {"seconds", "accuracy", "versions"} <= document.keys():
+            return document
     return None
 
 

@@ -43,7 +43,7 @@ class Row:
 class Report:
     """A benchmark that was run."""
 
-    asked: Mapping[str, Any]
+    settings: Mapping[str, Any]
     data: str
     at: datetime
     contestants: tuple[Contestant, ...]
@@ -81,7 +81,7 @@ def remarks(report: Report) -> list[str]:
     """What a reader must know before believing the numbers."""
     found = [f"{name} did not take part: {why}" for name, why in report.absent.items()]
     found += [f"{done.contestant} failed: {done.failure}" for done in report.passes if done.failure is not None]
-    if (many := report.asked["federations"]) > 1:
+    if (many := report.settings["federations"]) > 1:
         found.append(f"Our rounds are rounds of {many} federations at once; the peers' are rounds of one.")
     busiest = max((done.others or 0.0 for done in report.passes), default=0.0)
     if busiest > QUIET:
@@ -99,9 +99,9 @@ def remarks(report: Report) -> list[str]:
 def as_json(report: Report) -> dict[str, Any]:
     """Everything: the machine, what was asked, every single time."""
     return {
-        "machine": machine(str(report.asked["device"])),
+        "machine": machine(str(report.settings["device"])),
         "at": report.at.isoformat(timespec="seconds"),
-        "asked": dict(report.asked),
+        "asked": dict(report.settings),
         "data": report.data,
         "contestants": {
             one.name: {"ours": one.ours, "command": _portable(one.command)} for one in report.contestants

@@ -48,7 +48,11 @@ exit code of the command that met it::
     │   └── LeaverReturns    1   somebody who was forgotten would become a client again
     ├── VerificationError    1   a proof, receipt or checkpoint that does not hold
     │   ├── OtherModel      13   the proof holds, but the model given is another than the one proved
+    │   ├── SplitView       40   two signed heads that cannot be of one log: the server tells two histories
+    │   ├── LogShrunk       41   a log that has fewer leaves than it had: history was taken back
+    │   ├── LogStale        42   a log that has had no new head for longer than was allowed
     │   └── Unreadable       2   it cannot even be read
+    ├── LogUnreachable      43   a log that cannot be asked now; the same command may succeed later
     ├── RoundRefused         5   a round that must not be recorded; the run stays as it was
     │   └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
     └── ServiceError        18   what the service refuses, whoever asks
@@ -63,7 +67,8 @@ exit code of the command that met it::
         └── KeyReused       18   an Idempotency-Key that was used for another request
 
 0 is success. 1 also means "fsck or an audit found something", 3 "valid, but it names nobody", 16 "an audit found
-nothing, and could not have seen what it was asked about" (`audit --detect`), 23 "a request is overdue" (`due`). 70
+nothing, and could not have seen what it was asked about" (`audit --detect`), 23 "a request is overdue" (`due`), 44
+"nothing ties these heads to each other" (`gossip`). 70
 is an internal error, a defect of disavow (`DISAVOW_DEBUG=1` shows where it came from), 130 an interruption from the
 keyboard, 141 that whoever read the output has gone. What the operating system refuses (permissions, say) is 2.
 """
@@ -412,6 +417,59 @@ class Unreadable(VerificationError):
 
     code = "DSV-503"
     exit_code = 2
+
+
+class WitnessError(DisavowError):
+    """A witness that did not cosign a head of a log. The head and the run stay as they are."""
+
+    code = "DSV-510"
+
+
+class WitnessUnavailable(WitnessError):
+    """A witness that cannot be reached, or does not answer in time or as witnesses do. It is asked again later."""
+
+    code = "DSV-511"
+
+
+class WitnessRefused(WitnessError):
+    """A witness that does not cosign a head: it does not know the log, or has seen another history of it."""
+
+    code = "DSV-512"
+
+
+class WitnessInUse(WitnessError):
+    """Another process holds the state of this witness: two together could cosign two histories."""
+
+    code = "DSV-513"
+    exit_code = 4
+
+
+class SplitView(VerificationError):
+    """Two heads, signed by the same server, that cannot be beginnings of one log: it tells two histories."""
+
+    code = "DSV-521"
+    exit_code = 40
+
+
+class LogShrunk(VerificationError):
+    """A log that has fewer leaves than a head that it signed before: history was taken back."""
+
+    code = "DSV-522"
+    exit_code = 41
+
+
+class LogStale(VerificationError):
+    """A log that has had no new head for longer than was allowed."""
+
+    code = "DSV-523"
+    exit_code = 42
+
+
+class LogUnreachable(DisavowError):
+    """A log that cannot be asked now. The same command may succeed later."""
+
+    code = "DSV-524"
+    exit_code = 43
 
 
 class RoundRefused(DisavowError):

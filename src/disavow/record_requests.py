@@ -27,7 +27,7 @@ _UNCHECKED = "`--unchecked` (unchecked=True) asks for them without looking"
 
 @dataclass(frozen=True)
 class ErasureScope:
-    """What is asked for.
+    """What an erasure is to remove.
 
     Args:
         clients: Who is to be forgotten.
@@ -122,7 +122,7 @@ def checked(reader: Reader, scope: ErasureScope, load: Callable[[], LoadedTask])
 
     Args:
         reader: The run; it has every client that is named.
-        scope: What is asked for.
+        scope: What the erasure is to remove.
         load: Loads the run's task, without the records that were erased before.
 
     Returns:
@@ -150,7 +150,7 @@ def refuse_erased(reader: Reader, scope: ErasureScope) -> None:
 
     Args:
         reader: The run; it has every client that is named.
-        scope: What is asked for.
+        scope: What the erasure is to remove.
 
     Raises:
         RecordErased: One of them was erased before.

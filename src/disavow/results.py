@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from disavow.config import Settings
+from disavow.cosigning import Standing
 from disavow.domain import EngineChoice, ErasureRequest, Policy, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.purge import PurgeForecast
@@ -273,6 +274,7 @@ class Status:
         odds: What a leaver would have to expect, where that can be told.
         rounds: All rounds, superseded ones too.
         purge: Who may still be in the model that is served; None where the keyring is not at hand.
+        cosigned: Which witnesses have cosigned the newest head; None where the log is not signed or none is set.
     """
 
     run: str
@@ -294,6 +296,7 @@ class Status:
     engine: EngineChoice | None = None
     due: tuple[DueRequest, ...] = ()
     purge: PurgeOutlook | None = None
+    cosigned: Standing | None = None
 
     @property
     def standing(self) -> list[RoundSummary]:
@@ -328,6 +331,7 @@ class Status:
             "open_requests": len(self.due),
             "next_due": None if not self.due else self.due[0].to_json(),
             "purge": None if self.purge is None else self.purge.to_json(),
+            "cosigned": None if self.cosigned is None else self.cosigned.to_json(),
         }
 
 

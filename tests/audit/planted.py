@@ -43,7 +43,7 @@ def audited(
     data = load_data(settings.data, seed=settings.seed)
     if backdoor:
         data = with_backdoor(data, CLIENT)
-    monkeypatch.setattr("disavow.data.load", lambda asked, **more: data)
+    monkeypatch.setattr("disavow.data.load", lambda data_settings, **more: data)
     with Federation.create(folder / "run", settings, keys=folder / "keys") as run:
         run.train()
     return audit(

@@ -50,8 +50,8 @@ def test_nothing_is_shown_by_one_unit() -> None:
 
 
 def test_it_stands_beside_the_account_of_the_same_rounds() -> None:
-    told = {"weak": gaussians(0.0, 100, 1), "strong": Scores(np.ones(100), np.zeros(100))}
-    bound = epsilon_bound(told, POLICY, rounds=4, delta=1e-5)
+    scores = {"weak": gaussians(0.0, 100, 1), "strong": Scores(np.ones(100), np.zeros(100))}
+    bound = epsilon_bound(scores, POLICY, rounds=4, delta=1e-5)
     assert bound is not None
     assert bound.attacker == "strong"
     assert bound.account == pytest.approx(epsilon_of(1e-5, 2.0))

@@ -23,6 +23,7 @@ from disavow.engines import build as build_engine
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.federaser import FedEraser
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.rounds.aggregate import aggregate
 from disavow.rounds.round import run_round
@@ -99,7 +100,10 @@ def trained(directory: Path, policy: Policy, engine: Homes, rounds: int = 3) -> 
 def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
     ledger.place_requests(clients, at=MOMENT)
     openings = ledger.directory.with_name("openings")
-    return [str(each.verdict) for each in answer_requests(ledger, engine, OPTIONS, Retrain(), openings=openings)]
+    return [
+        str(each.verdict)
+        for each in answer_requests(ledger, engine, OPTIONS, Retrain(), Reporting(openings=openings))
+    ]
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ def test_rebuilt_rounds_cannot_be_forged_and_are_counted(tmp_path: Path) -> None
         for _ in range(3):
             run_round(ledger, engine, options)
         ledger.place_requests([ledger.membership(1)[0][0]], at=MOMENT)
-        [answer] = answer_requests(ledger, engine, options, FedEraser(), openings=tmp_path / "openings")
+        [answer] = answer_requests(ledger, engine, options, FedEraser(), Reporting(openings=tmp_path / "openings"))
         assert answer.approximate
         run_round(ledger, engine, options)
         forgery = forge(ledger, Homes().train, forgings=2, seed=1)
@@ -222,15 +226,15 @@ def test_who_has_left_is_never_a_representative_of_a_forgery(tmp_path: Path, for
     policy = replace(POLICY, k=4, x=2, **NOISE["none"])
     with trained(tmp_path / "run", policy, Axes()) as ledger:
         assert left(ledger, Axes(), "c") == ["deniable"]
-        asked: list[Sequence[str]] = []
+        calls: list[Sequence[str]] = []
 
         def noted(model: Model, clients: Sequence[str], number: int) -> Updates:
-            asked.append(clients)
+            calls.append(clients)
             return Axes().train(model, clients, number)
 
         forgery = forge(ledger, noted, forgings=60, seed=1)
         before = torch.from_numpy(ledger.model_before(3))
-    assert asked == [tuple(client for client in CLIENTS if client != "c")] * 3
+    assert calls == [tuple(client for client in CLIENTS if client != "c")] * 3
     steps = torch.stack([model.vector - before for model in forged[-60:]])
     representatives = {client for i, client in enumerate(CLIENTS) if bool((steps[:, i] > 0.1).any())}
     assert representatives == set(CLIENTS) - {"c"}  # and every survivor is one, sooner or later

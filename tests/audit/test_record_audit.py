@@ -109,11 +109,11 @@ def test_a_few_records_are_audited_by_attackers_of_worlds_alone(
 ) -> None:
     monkeypatch.syspath_prepend(ROOT)
     (tmp_path / "keys.txt").write_text("first\n\np4\n")
-    asked = ["audit", str(numbers), "--client=clinic-1", "--task=tests.audit.test_record_audit:keyed"]
-    asked += [f"--work={tmp_path / 'work'}", "--worlds=32", "--forgings=1", "--json"]
-    told = CliRunner().invoke(app, [*asked, "--record=p5", f"--records={tmp_path / 'keys.txt'}"])
-    assert told.exit_code in (0, 1), told.output
-    found = json.loads(told.stdout)
+    arguments = ["audit", str(numbers), "--client=clinic-1", "--task=tests.audit.test_record_audit:keyed"]
+    arguments += [f"--work={tmp_path / 'work'}", "--worlds=32", "--forgings=1", "--json"]
+    result = CliRunner().invoke(app, [*arguments, "--record=p5", f"--records={tmp_path / 'keys.txt'}"])
+    assert result.exit_code in (0, 1), result.output
+    found = json.loads(result.stdout)
     assert (found["unit"], found["erased"], found["records"]["own"]) == ("record", ["p5", "first", "p4"], 5)
     assert found["left_out"].keys() == RECORD_ATTACKERS
     assert {each["attacker"] for each in found["attackers"]} == {"subject level", "update alignment", "parameters"}
@@ -121,7 +121,7 @@ def test_a_few_records_are_audited_by_attackers_of_worlds_alone(
     [forged] = found["forged"]["rounds"]
     assert forged["identical"] == forged["recomputed"] > 0
     (tmp_path / "none.txt").write_text("\n")
-    refused = CliRunner().invoke(app, [*asked, f"--records={tmp_path / 'none.txt'}"])
+    refused = CliRunner().invoke(app, [*arguments, f"--records={tmp_path / 'none.txt'}"])
     assert isinstance(refused.exception, ConfigError)
 
 

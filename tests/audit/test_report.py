@@ -147,19 +147,19 @@ def test_a_served_model_on_which_attackers_do_worse_is_unlike_and_remembers_noth
 
 def test_a_mixed_audit_tells_what_each_saw() -> None:
     report = audit(SAME, LESS, MORE, SAME)
-    told = report.conclusion()
-    assert [line.partition(":")[0] for line in told[:2]] == ["more", "less"]
-    assert told[2:] == (
+    conclusion = report.conclusion()
+    assert [line.partition(":")[0] for line in conclusion[:2]] == ["more", "less"]
+    assert conclusion[2:] == (
         "2 of 4 attackers see no difference: 0 is in same [-0.100, +0.200], same [-0.100, +0.200].",
     )
     assert not report.clean
 
 
 def test_where_the_verdict_is_deniable_it_says_what_that_means() -> None:
-    told = audit(MORE, SAME, verdict=DENIABLE).conclusion()
-    assert told[:2] == audit(MORE, SAME).conclusion()
-    assert told[2].startswith("The verdict is deniable: the model was kept")
-    assert "Deniability is not deletion" in told[2]
+    conclusion = audit(MORE, SAME, verdict=DENIABLE).conclusion()
+    assert conclusion[:2] == audit(MORE, SAME).conclusion()
+    assert conclusion[2].startswith("The verdict is deniable: the model was kept")
+    assert "Deniability is not deletion" in conclusion[2]
     assert all("deniable" not in line for line in audit(MORE, SAME, verdict=None).conclusion())
 
 
@@ -187,8 +187,8 @@ def test_intervals_that_hold_together_share_the_error(count: int) -> None:
 
 
 def test_a_rollback_to_a_later_round_says_what_stands() -> None:
-    told = audit(MORE, verdict=Verdict(VerdictKind.ROLLBACK, 2)).conclusion()
-    assert told[-1].startswith("The model went back to round 2: the rounds before it stand")
+    conclusion = audit(MORE, verdict=Verdict(VerdictKind.ROLLBACK, 2)).conclusion()
+    assert conclusion[-1].startswith("The model went back to round 2: the rounds before it stand")
     assert "before it stand" not in " ".join(audit(MORE, verdict=ROLLBACK).conclusion())
 
 

@@ -47,9 +47,9 @@ def network_of(name: str, seed: int) -> nn.Module:
 
 
 def of(subject: Subject, network: nn.Module) -> Floats:
-    told = confidences(replace(subject, network=build_like(network)), model_of(network))
-    assert (len(told.own), len(told.held_out)) == (len(subject.own), len(subject.held_out))
-    return np.concatenate([told.own, told.held_out])
+    signals = confidences(replace(subject, network=build_like(network)), model_of(network))
+    assert (len(signals.own), len(signals.held_out)) == (len(subject.own), len(subject.held_out))
+    return np.concatenate([signals.own, signals.held_out])
 
 
 def build_like(network: nn.Module) -> nn.Module:
@@ -110,8 +110,8 @@ class Fixed(nn.Module):
 def test_extreme_logits_stay_finite(subject: Subject, first: float) -> None:
     """Where p is 1 or 0 in every floating-point number, its log odds are still known."""
     network = Fixed(first)
-    told = confidences(replace(subject, network=Fixed(0.0)), model_of(network))
-    found = np.concatenate([told.own, told.held_out])
+    signals = confidences(replace(subject, network=Fixed(0.0)), model_of(network))
+    found = np.concatenate([signals.own, signals.held_out])
     assert np.isfinite(found).all()
     zeros = subject.labels[torch.from_numpy(subject.records)].numpy() == 0
     assert zeros.any()

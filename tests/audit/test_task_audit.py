@@ -126,16 +126,25 @@ def test_the_hospitals_are_audited_by_all_attackers_with_their_own_loss(tmp_path
 def test_a_regression_is_audited_by_a_command_with_its_task(
     numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ["audit", str(numbers), "--client", "clinic-1", "--worlds=32", "--shadows=4", "--forgings=1", "--json"]
+    arguments = [
+        "audit",
+        str(numbers),
+        "--client",
+        "clinic-1",
+        "--worlds=32",
+        "--shadows=4",
+        "--forgings=1",
+        "--json",
+    ]
     work = f"--work={tmp_path / 'work'}"
-    refused = CliRunner().invoke(app, [*asked, work])
+    refused = CliRunner().invoke(app, [*arguments, work])
     assert isinstance(refused.exception, CannotRetrain)
     assert not (tmp_path / "work").exists()
     monkeypatch.syspath_prepend(ROOT)
-    done = CliRunner().invoke(app, [*asked, work, "--task=tests.audit.test_task_audit:regression"])
+    done = CliRunner().invoke(app, [*arguments, work, "--task=tests.audit.test_task_audit:regression"])
     assert done.exit_code in (0, 1), done.output
-    told = json.loads(done.stdout)
-    assert (told["left_out"], len(told["attackers"])) == ({}, 6)
+    document = json.loads(done.stdout)
+    assert (document["left_out"], len(document["attackers"])) == ({}, 6)
 
 
 def test_losses_of_records_are_the_tasks_own(numbers: Path) -> None:
@@ -185,5 +194,5 @@ def test_a_task_that_has_changed_is_not_audited(numbers: Path) -> None:
 def test_a_plan_takes_the_numbers_of_a_run_and_needs_no_task(numbers: Path) -> None:
     done = CliRunner().invoke(app, ["plan", str(numbers), "--k=3", "--k=2", "--simulations=50", "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["clients"], told["rounds"], {row["x"] for row in told["plans"]}) == (5, 1, {2})
+    document = json.loads(done.stdout)
+    assert (document["clients"], document["rounds"], {row["x"] for row in document["plans"]}) == (5, 1, {2})

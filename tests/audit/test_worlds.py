@@ -64,7 +64,7 @@ def trained(
     return train_worlds(subject, wanted, folder, trainer=trainer, mechanism=Retrain(), seed=SEED, on_round=on_round)
 
 
-def told(worlds: dict[Kind, list[World]]) -> Kept:
+def signals_by_world(worlds: dict[Kind, list[World]]) -> Kept:
     """Worlds as values that can be compared."""
     return {
         str(world.key): {
@@ -198,7 +198,9 @@ def test_worlds_of_one_kind_differ_in_their_secret_draws_only(
         one, two = (world.seen[max(world.seen)].records.own for world in each)
         assert one.shape == two.shape == subject.own.shape
         assert not np.array_equal(one, two)
-    assert len({json.dumps(seen, sort_keys=True) for seen in told(whole[1]).values()}) == len(WORLD_KEYS)
+    assert len({json.dumps(seen, sort_keys=True) for seen in signals_by_world(whole[1]).values()}) == len(
+        WORLD_KEYS
+    )
 
 
 def test_a_shadow_knows_what_its_seat_holds_better(broken: Path, tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ def test_a_shadow_knows_what_its_seat_holds_better(broken: Path, tmp_path: Path)
 def test_a_second_call_trains_nothing(subject: Subject, whole: tuple[Path, dict[Kind, list[World]]]) -> None:
     seen: list[int] = []
     again = trained(subject, whole[0], Forbidden(), on_round=seen.append)
-    assert told(again) == told(whole[1])
+    assert signals_by_world(again) == signals_by_world(whole[1])
     assert [world.verdict for world in again[Kind.WITH]] == [world.verdict for world in whole[1][Kind.WITH]]
     assert sum(seen) == len(WORLD_KEYS) * subject.rounds
 
@@ -265,7 +267,9 @@ def test_an_interrupted_call_is_gone_on_with(
     done = 2 * (rounds // subject.rounds)
     assert kept == sorted(f"{key}.json" for key in WORLD_KEYS[:done])  # and no scratch folder
     counting, seen = Counting(trainer), list[int]()
-    assert told(trained(subject, tmp_path, counting, on_round=seen.append)) == told(whole[1])
+    assert signals_by_world(trained(subject, tmp_path, counting, on_round=seen.append)) == signals_by_world(
+        whole[1]
+    )
     assert sum(seen) == len(WORLD_KEYS) * subject.rounds
     assert counting.clients == expected_clients(subject, WORLD_KEYS[done:])
 
@@ -289,7 +293,7 @@ def test_what_a_killed_process_left_is_in_nobodys_way(
     (tmp_path / "scratch" / str(WORLD_KEYS[0]) / "models").mkdir(parents=True)
     (tmp_path / "scratch" / str(WORLD_KEYS[0]) / "ledger.sqlite3").write_text("half")
     found = trained(subject, tmp_path, trainer, WORLD_KEYS[:1])
-    assert told(found) == {str(WORLD_KEYS[0]): told(whole[1])[str(WORLD_KEYS[0])]}
+    assert signals_by_world(found) == {str(WORLD_KEYS[0]): signals_by_world(whole[1])[str(WORLD_KEYS[0])]}
     assert [path.name for path in tmp_path.iterdir()] == [f"{WORLD_KEYS[0]}.json"]
 
 
@@ -360,10 +364,10 @@ def test_a_damaged_world_is_trained_again(
         data = (whole[0] / f"{key}.json").read_bytes()
         (tmp_path / f"{key}.json").write_bytes(DAMAGE["truncated"](data) if key.number else data)
     seen: list[int] = []
-    found = told(trained(subject, tmp_path, trainer, some, on_round=seen.append))
-    assert found == {str(key): told(whole[1])[str(key)] for key in some}
+    found = signals_by_world(trained(subject, tmp_path, trainer, some, on_round=seen.append))
+    assert found == {str(key): signals_by_world(whole[1])[str(key)] for key in some}
     assert seen == [subject.rounds] + [1] * subject.rounds  # one was there, one was trained
-    assert told(trained(subject, tmp_path, Forbidden(), some)) == found  # and is whole on disk now
+    assert signals_by_world(trained(subject, tmp_path, Forbidden(), some)) == found  # and is whole on disk now
 
 
 def test_a_world_cut_off_anywhere_is_not_used(

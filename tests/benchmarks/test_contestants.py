@@ -37,8 +37,8 @@ def test_clients_hold_the_next_rows_and_the_first_come_after_the_last(samples: P
     data = task.load(samples, "cpu")
     assert torch.equal(data.of_client(1, 40)[1], data.labels[40:80])
     assert torch.equal(data.of_client(2, 40)[1], torch.cat([data.labels[80:], data.labels[:20]]))
-    asked = argparse.Namespace(data=samples, clients=3, samples=40, network="lenet5")
-    parts = ours.make_workload(asked).parts
+    options = argparse.Namespace(data=samples, clients=3, samples=40, network="lenet5")
+    parts = ours.make_workload(options).parts
     assert [rows.tolist() for rows in parts.values()][2] == [*range(80, 100), *range(20)]
 
 
@@ -51,10 +51,10 @@ def test_training_is_plain_sgd_over_all_samples_of_every_epoch(samples: Path) ->
     task.ready(expected, data)
     for _ in range(task.EPOCHS):
         loss = torch.nn.functional.cross_entropy(expected(data.images), data.labels)
-        for parameter, slope in zip(
+        for parameter, gradient in zip(
             expected.parameters(), torch.autograd.grad(loss, list(expected.parameters())), strict=True
         ):
-            parameter.data -= task.LEARNING_RATE * slope
+            parameter.data -= task.LEARNING_RATE * gradient
     torch.testing.assert_close(plain.flat(network), plain.flat(expected))
 
 

@@ -17,7 +17,7 @@ from tests.cli import forked
 from tests.cli.process import assert_refused, with_repository
 from tests.refusals import refuses
 
-ASKED: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "device": "cpu",
     "passes": 1,
     "rounds": 1,
@@ -64,7 +64,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
     changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with refuses(ConfigError, *named) as refused:
-        time_engines(**{**ASKED, **changed})
+        time_engines(**{**SETTINGS, **changed})
     assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_cuda_is_refused() -> None:
     with refuses(ConfigError, "--device is cuda", "allowed: cpu"):
-        time_engines(**{**ASKED, "device": "cuda"})
+        time_engines(**{**SETTINGS, "device": "cuda"})
 
 
 @pytest.mark.parametrize("option", ["--rounds", "--clients"])
@@ -88,7 +88,7 @@ def test_an_absurd_value_is_one_line_and_exit_2_and_nothing_comes_into_being(opt
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "a.json"):
         with refuses(ConfigError, "--json"):
-            time_engines(**{**ASKED, "json_file": path})
+            time_engines(**{**SETTINGS, "json_file": path})
 
 
 @pytest.fixture
@@ -114,16 +114,16 @@ def test_a_small_benchmark_from_end_to_end(tmp_path: Path, cache: Path) -> None:
         tmp_path / "bench.json", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    told = json.loads((tmp_path / "bench.json").read_text())
-    order = [(one["number"], one["contestant"]) for one in told["passes"]]
+    document = json.loads((tmp_path / "bench.json").read_text())
+    order = [(one["number"], one["contestant"]) for one in document["passes"]]
     assert order == [(1, "plain"), (1, "disavow sequential")]  # `test_passes` shows that passes take turns
-    assert all(len(one["seconds"]) == 1 for one in told["passes"])
-    assert [set(one["versions"]) for one in told["passes"]] == [{"torch"}, {"disavow", "torch"}]
-    for one in told["passes"]:  # of 20 test samples
+    assert all(len(one["seconds"]) == 1 for one in document["passes"])
+    assert [set(one["versions"]) for one in document["passes"]] == [{"torch"}, {"disavow", "torch"}]
+    for one in document["passes"]:  # of 20 test samples
         assert one["accuracy"] * 20 == pytest.approx(round(one["accuracy"] * 20))
-    assert told["data"] == "digits of scikit-learn, enlarged and repeated"
-    assert (told["asked"]["clients"], told["asked"]["warmup"]) == (2, 1)
-    assert {row["contestant"] for row in told["rows"]} == {"plain", "disavow sequential"}
+    assert document["data"] == "digits of scikit-learn, enlarged and repeated"
+    assert (document["asked"]["clients"], document["asked"]["warmup"]) == (2, 1)
+    assert {row["contestant"] for row in document["rows"]} == {"plain", "disavow sequential"}
     assert "digits of scikit-learn" in result.stdout
     assert sum(line.startswith(("plain ", "disavow sequential ")) for line in result.stdout.splitlines()) == 2
     assert sum(line.startswith("pass ") for line in result.stderr.splitlines()) == 2

@@ -39,7 +39,7 @@ def test_help_lists_benchmarks_that_exist(
 def test_judging_builds_a_ledger_of_the_present_format_and_judges_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"PARTICIPANTS": 100, "ASKED": 20, "LEFT_BEFORE": 2}.items():
+    for name, value in {"PARTICIPANTS": 100, "REQUESTS": 20, "LEFT_BEFORE": 2}.items():
         monkeypatch.setattr(judging, name, value)
     run, keys = tmp_path / "run", tmp_path / "keys"
     judging._build(run, keys, clients=200, rounds=6)

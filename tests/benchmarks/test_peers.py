@@ -102,10 +102,10 @@ def test_the_benchmark_goes_on_without_a_peer_that_cannot_be_installed(
     )
     monkeypatch.setattr(engines, "prepare", lambda folder: Prepared(samples, "samples"))
     notes: list[str] = []
-    asked = engines.Asked(
+    settings = engines.BenchmarkSettings(
         passes=1, rounds=1, clients=2, samples=20, peers=("flower",), engines=("sequential",), network="lenet5"
     )
-    report = engines.compare(asked, cache=tmp_path, on_note=notes.append)
+    report = engines.compare(settings, cache=tmp_path, on_note=notes.append)
     assert report.absent == {"flower": "pip install failed: no network"}
     assert notes == [
         f"installing flwr[simulation]==1.41.0 into {tmp_path / 'flower-1.41.0'}",
@@ -117,7 +117,7 @@ def test_the_benchmark_goes_on_without_a_peer_that_cannot_be_installed(
 
 def test_peers_leave_other_networks_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: Path) -> None:
     monkeypatch.setattr(engines, "prepare", lambda folder: Prepared(samples, "samples"))
-    asked = engines.Asked(passes=1, peers=("plain",), engines=(), network="convnet")
-    report = engines.compare(asked, cache=tmp_path)
+    settings = engines.BenchmarkSettings(passes=1, peers=("plain",), engines=(), network="convnet")
+    report = engines.compare(settings, cache=tmp_path)
     assert report.absent == {"plain": "it knows lenet5 only, not convnet"}
     assert report.passes == ()

@@ -14,17 +14,17 @@ from benchmarks.engines.passes import Contestant, Pass
 from benchmarks.engines.report import Report, as_json, fastest_peer, remarks, rows
 from benchmarks.engines.table import table
 
-ASKED = {"device": "cpu", "passes": 3, "rounds": 3, "federations": 1}
+SETTINGS = {"device": "cpu", "passes": 3, "rounds": 3, "federations": 1}
 
 
 def done(name: str, number: int, *seconds: float, **more: Any) -> Pass:
     return Pass(name, number, more.pop("others", 0.0), seconds=seconds, **{"accuracy": 0.8, **more})
 
 
-def made(*passes: Pass, asked: dict[str, Any] = ASKED, absent: dict[str, str] | None = None) -> Report:
+def made(*passes: Pass, settings: dict[str, Any] = SETTINGS, absent: dict[str, str] | None = None) -> Report:
     names = dict.fromkeys(one.contestant for one in passes)
     contestants = [Contestant(name, ("run", name), {"SECRET": "x"}, ours="disavow" in name) for name in names]
-    return Report(asked, "MNIST", datetime(2026, 1, 2, tzinfo=UTC), tuple(contestants), passes, absent or {})
+    return Report(settings, "MNIST", datetime(2026, 1, 2, tzinfo=UTC), tuple(contestants), passes, absent or {})
 
 
 THREE = (
@@ -82,30 +82,30 @@ def test_a_report_of_nothing_but_failures_is_still_a_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passes", "asked", "words"),
+    ("passes", "settings", "words"),
     [
-        ([*THREE, done("plain", 4, 8.0, others=1.25)], ASKED, "not quiet: before a pass, others kept 1.2 cores"),
+        ([*THREE, done("plain", 4, 8.0, others=1.25)], SETTINGS, "not quiet: before a pass, others kept 1.2 cores"),
         (
             [*THREE, done("lazy", 1, 0.1, accuracy=0.3)],
-            ASKED,
+            SETTINGS,
             "lazy may not do the same work: its accuracy is 0.300",
         ),
-        (THREE, {**ASKED, "federations": 12}, "rounds of 12 federations at once"),
+        (THREE, {**SETTINGS, "federations": 12}, "rounds of 12 federations at once"),
     ],
 )
-def test_what_a_reader_must_know_is_said(passes: list[Pass], asked: dict[str, Any], words: str) -> None:
-    [remark] = remarks(made(*passes, asked=asked))
+def test_what_a_reader_must_know_is_said(passes: list[Pass], settings: dict[str, Any], words: str) -> None:
+    [remark] = remarks(made(*passes, settings=settings))
     assert words in remark
 
 
 def test_json_holds_every_time_the_machine_and_no_environment() -> None:
-    told = json.loads(json.dumps(as_json(made(*THREE))))
-    assert [one["seconds"] for one in told["passes"] if one["contestant"] == "flower 1"] == [
+    document = json.loads(json.dumps(as_json(made(*THREE))))
+    assert [one["seconds"] for one in document["passes"] if one["contestant"] == "flower 1"] == [
         [10.0, 12.0, 11.0],
         [20.0],
         [12.0],
     ]
-    assert told["machine"].keys() >= {"processor", "cores", "device", "torch", "python", "disavow"}
-    assert told["contestants"]["plain"] == {"ours": False, "command": ["run", "plain"]}
-    assert told["fastest_peer"] == "plain"
-    assert "SECRET" not in json.dumps(told)
+    assert document["machine"].keys() >= {"processor", "cores", "device", "torch", "python", "disavow"}
+    assert document["contestants"]["plain"] == {"ours": False, "command": ["run", "plain"]}
+    assert document["fastest_peer"] == "plain"
+    assert "SECRET" not in json.dumps(document)

@@ -36,6 +36,12 @@ SETTINGS: dict[str, Any] = {
 }
 """Anybody can leave at once; the second of the smallest cluster takes a rollback, which has to be approved."""
 
+GATED: dict[str, dict[str, Any]] = {
+    "rollback": {},
+    "purge": {"deniability": {"x": 2, "purge": "deadline"}},
+}
+"""Runs whose rounds are trained only when a test lets them (`Served.gate`), with what they have of their own."""
+
 ARGUMENTS = (
     "--headless",
     "--no-sandbox",  # tests run as root, in a container
@@ -61,6 +67,11 @@ class Served:
     url: str
     login: str
     folder: Path
+
+    @property
+    def gate(self) -> Path:
+        """The file that holds back the rounds of `GATED`; see `gated_task`."""
+        return self.folder / "gate"
 
     @property
     def keys(self) -> Path:
@@ -100,7 +111,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("browser")
     generate(folder / "keys", name="tests", passphrase=None, at=time_to_text(now()))
     for i, run in enumerate(RUNS):
-        settings = config.from_values({**SETTINGS, "seed": 7 + i}, source="tests")
+        more = {"deniability": {"x": 2, "purge": "deadline"}} if run == "looks" else {}
+        settings = config.from_values({**SETTINGS, "seed": 7 + i, **more}, source="tests")
+        with Federation.create(folder / "runs" / run, settings, keys=folder / "keys") as federation:
+            federation.train()
+    task = {
+        "factory": "gated_task:build",
+        "path": str(Path(__file__).parent),
+        "options": {"gate": str(folder / "gate")},
+    }
+    own = {name: value for name, value in SETTINGS.items() if name not in ("data", "model", "training")}
+    for run, more in GATED.items():
+        settings = config.from_values({**own, "task": task, **more}, source="tests")
         with Federation.create(folder / "runs" / run, settings, keys=folder / "keys") as federation:
             federation.train()
     command = [sys.executable, "-m", "disavow", "serve", "--json", "--port", "0"]
@@ -114,10 +136,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             line = process.stdout.readline()
             assert line, (folder / "log").read_text()
             text += line
-        told = json.loads(text)
-        yield Served(told["url"], told["login"], folder)
+        document = json.loads(text)
+        yield Served(document["url"], document["login"], folder)
         process.terminate()
-        process.wait(30)
+        code, written = process.wait(30), (folder / "log").read_text()
+        assert code == 0, written
+        assert "Fatal Python error" not in written, "the worker stops as it should, too"
 
 
 @pytest.fixture(scope="session")

@@ -21,27 +21,30 @@ PAGES = (
     "/",
     "/requests",
     "/requests/new",
+    "/openings",
     f"/requests/{RUN}-1",
     f"/requests/{RUN}-1/checks",
     f"/requests/{RUN}-2",
     f"/requests/{RUN}-3",
+    f"/requests/{RUN}-4",
     f"/runs/{RUN}",
     f"/runs/{RUN}/rounds",
     f"/runs/{RUN}/departures",
+    f"/runs/{RUN}/purge",
     f"/runs/{RUN}/log",
     f"/runs/{RUN}/account",
     f"/runs/{RUN}/releases",
     "/verify",
     "/tokens",
 )
-"""One request is answered, one waits for approval, one is paused."""
+"""One request is answered and waits for a purge, one waits for approval, one is paused, one is for records."""
 
 WIDTHS = (360, 320)
 
 
 @pytest.fixture(scope="module")
-def asked(served: Served) -> None:
-    """Have three requests in the run: a worker answers the first, the others would undo rounds."""
+def with_request(served: Served) -> None:
+    """Have four requests in the run: a worker answers the first, two would undo rounds, and one is for records."""
     with Federation.open(served.folder / "runs" / RUN, keys=served.keys) as federation:
         federation.place(served.leavers(RUN)[:1])
         for _ in range(PATIENCE // 100):
@@ -50,6 +53,8 @@ def asked(served: Served) -> None:
             time.sleep(0.1)
         federation.place(served.leavers(RUN))
         federation.pause(3, by="tests", reason="who is it")
+        [number] = federation.place(federation.clients()[-1:], records=[["a record", "another record"]])
+        federation.pause(number, by="tests", reason="who is it")
 
 
 def forms(visit: Visit, served: Served) -> Iterator[tuple[str, Page]]:
@@ -60,6 +65,17 @@ def forms(visit: Visit, served: Served) -> Iterator[tuple[str, Page]]:
     page.get_by_role("button", name="Show the forecast").click()
     page.wait_for_load_state()
     yield "forecast", page
+    page = visit.goto("/requests/new")
+    page.get_by_role("button", name="Show the forecast").click()
+    page.get_by_text("Say who asks.").wait_for()
+    yield "wrong", page
+    page = visit.goto("/requests/new")
+    page.get_by_label("Run").select_option("rollback")
+    page.get_by_role("textbox", name="Records").fill("shared-visit")
+    page.get_by_label("Erase these records wherever they are").check()
+    page.get_by_role("button", name="Show the forecast").click()
+    page.get_by_text("clients hold these records").wait_for()
+    yield "everywhere", page
     visit.goto("/tokens")
     page.get_by_label("Who holds it").fill("tests")
     page.get_by_label("viewer:").check()
@@ -74,7 +90,7 @@ def forms(visit: Visit, served: Served) -> Iterator[tuple[str, Page]]:
     yield "nowhere", visit.goto("/nowhere")
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 def test_nothing_is_wider_than_a_phone(served: Served, visits: Visits, cookies: Any, tmp_path: Path) -> None:
     visit = visits(storage_state=cookies, viewport={"width": WIDTHS[0], "height": 740}, is_mobile=True)
 
@@ -92,7 +108,7 @@ def test_nothing_is_wider_than_a_phone(served: Served, visits: Visits, cookies: 
         look(name, page)
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(served: Served, visits: Visits, cookies: Any, scheme: str) -> None:
     visit = visits(storage_state=cookies, color_scheme=scheme)
@@ -135,7 +151,7 @@ def test_the_dark_is_dark(visits: Visits, cookies: Any) -> None:
     assert dark_line > light_line, "a chart adapts, too"
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("with_request")
 def test_every_page_has_its_json_and_names_nobody_in_its_title(
     served: Served, visits: Visits, cookies: Any
 ) -> None:

@@ -47,7 +47,7 @@ def download_and_verify(visit: Visit, served: Served, folder: Path) -> None:
     assert "against the key that you gave" in page.locator("main").inner_text()
     rows = page.locator(".checks tbody tr")
     assert rows.count() == len(CHECKS)
-    assert re.match(r"1\s+readable\s+Passed", rows.first.inner_text())
+    assert re.match(r"1\s+readable\b.*\bPassed", rows.first.inner_text(), re.DOTALL)
 
 
 def forge(proof: Path) -> Path:
@@ -78,11 +78,11 @@ def test_the_whole_path(served: Served, visits: Visits, tmp_path: Path) -> None:
     assert second in page.locator("#live").inner_text()
     page.get_by_role("button", name="Approve as forecast").click()
     visit.state("Answered")
-    told = page.locator("main").inner_text()
-    assert "Verdict: retrained from round 1" in told
+    text = page.locator("main").inner_text()
+    assert "Verdict: retrained from round 1" in text
     cost = page.get_by_role("row", name=re.compile("Rounds trained again"))
     assert cost.locator("td").all_inner_texts() == ["6", "6"]
-    assert "Approved by whoever started the service" in " ".join(told.split())
+    assert "Approved by whoever started the service" in " ".join(text.split())
     page.locator("#checks .badge", has_text="Valid").wait_for(timeout=PATIENCE)
 
     download_and_verify(visit, served, tmp_path)
@@ -155,6 +155,21 @@ def test_without_javascript(served: Served, visits: Visits, cookies: object, tmp
     assert visit.page.locator(".checks tbody tr").count() == len(CHECKS)
     visit.page.goto(address)
     download_and_verify(visit, served, tmp_path)
+    hand_over(visit, served, "plain-2", second)
+
+
+def hand_over(visit: Visit, served: Served, request: str, client: str) -> None:
+    """Download the opening of a request from the page of openings, and delete it."""
+    page = visit.goto("/openings")
+    row = page.get_by_role("row", name=re.compile(request))
+    with page.expect_download() as waiting:
+        row.get_by_role("link", name="Download").click()
+    assert client in Path(waiting.value.path()).read_text()
+    row.get_by_label("The leaver has it").check()
+    row.get_by_role("button", name="Delete the opening").click()
+    page.wait_for_url("**/openings")
+    assert row.count() == 0
+    assert files_with(served.folder / "runs", client) == []
 
 
 def test_with_a_keyboard_alone(served: Served, visits: Visits, cookies: object) -> None:
@@ -179,20 +194,26 @@ def test_with_a_keyboard_alone(served: Served, visits: Visits, cookies: object) 
         page.keyboard.press("Enter")
         page.wait_for_url("**/requests/keyboard-*")
         visit.state(state)
+    page.get_by_role("button", name="Approve as forecast").wait_for()  # the page loads anew with it
     tab_to(page, "Approve as forecast")
     page.keyboard.press("Space")
     visit.state("Answered")
-    tab_to(page, "Download the proof")
+    for name in ("Download the proof", "Download the opening", "The leaver has it (request keyboard-2)"):
+        tab_to(page, name)
+    page.keyboard.press("Space")
+    tab_to(page, "Delete the opening of keyboard-2")
+    page.keyboard.press("Enter")
+    page.get_by_text("It is not here").wait_for()
 
 
 def focused(page: Page) -> str:
     """What the focused element is called; it has to be seen that it is focused."""
-    told: list[str] = page.evaluate(
+    described: list[str] = page.evaluate(
         """() => { const e = document.activeElement, s = getComputedStyle(e);
         const label = e.labels && e.labels.length ? e.labels[0] : e;
         return [label.textContent.trim(), s.outlineStyle, s.outlineWidth, e.tagName]; }"""
     )
-    name, style, width, tag = told
+    name, style, width, tag = described
     assert tag == "BODY" or (style != "none" and float(width.removesuffix("px")) >= 2), f"{name} shows no focus"
     return name
 

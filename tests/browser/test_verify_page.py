@@ -110,10 +110,10 @@ def without_model(found: Iterator[tuple[Case, Any]]) -> list[tuple[Case, Any]]:
 
 
 def test_every_vector_agrees_with_python(sheet: Callable[..., Sheet]) -> None:
-    asked = without_model(vectors())
-    assert len(asked) > 400
-    reports = sheet().verify([case for case, _ in asked])
-    for (case, _), report in zip(asked, reports, strict=True):
+    cases = without_model(vectors())
+    assert len(cases) > 400
+    reports = sheet().verify([case for case, _ in cases])
+    for (case, _), report in zip(cases, reports, strict=True):
         assert answered(report) == case.expected(), case.about
 
 
@@ -133,6 +133,19 @@ def test_mutations_agree_with_python(sheet: Callable[..., Sheet], count: int) ->
         assert refused >= {None, *range(1, 15)}
 
 
+def test_witnesses_are_recognised_and_so_many_must_have_cosigned(sheet: Callable[..., Sheet]) -> None:
+    opened = sheet()
+    page = opened.page
+    dropped = ("proofs/witness-missing.json", "keys/server.pub", "openings/witness-all.json")
+    page.set_input_files("#files", [VECTORS / name for name in (*dropped, "witnesses/witness-all.txt")])
+    assert opened.heading() == "Not valid"
+    assert "third.example.net" in page.locator("#explanation").inner_text()
+    page.get_by_label("How many witnesses").fill("2")
+    page.get_by_label("How many witnesses").press("Enter")
+    page.locator("#heading", has_text=re.compile("^Valid$")).wait_for()
+    assert "2 of 3 have cosigned" in page.locator("#checks tr").last.inner_text()
+
+
 def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     opened = sheet()
     page = opened.page
@@ -144,7 +157,7 @@ def test_the_whole_path_by_the_file_inputs(sheet: Callable[..., Sheet]) -> None:
     page.locator("#heading", has_text=re.compile("^Valid$")).wait_for()
     assert "client-01" in page.locator("#explanation").inner_text()
     rows = page.locator("#checks tr")
-    assert rows.count() == 17
+    assert rows.count() == 18
     assert re.match(r"1\s+readable\s+✓ Passed", rows.first.inner_text())
     assert "deniable does not mean not used" in page.locator("#limits").inner_text()
     page.get_by_label("Client id").fill("client-1")

@@ -29,19 +29,19 @@ def _unlock(patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def _signed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     world = World(driver, tmp_path_factory.mktemp("world"))
-    told: dict[str, Any] = {"world": world}
+    documents: dict[str, Any] = {"world": world}
     with pytest.MonkeyPatch.context() as patch:
         _unlock(patch)
-        told["keygen"] = world.made("keygen", "--name", "fl.example.org")
+        documents["keygen"] = world.made("keygen", "--name", "fl.example.org")
         settings = write_config(world.folder / "config.toml", SETTINGS)
-        told["train"] = world.made("train", settings, "--run", world.run)
-        told["receipt"] = world.made("receipt", world.run, LEAVER, "-o", world.receipts)
-        told["what-if"] = world.made("prove", world.run, STAYER, "-o", world.what_if)
+        documents["train"] = world.made("train", settings, "--run", world.run)
+        documents["receipt"] = world.made("receipt", world.run, LEAVER, "-o", world.receipts)
+        documents["what-if"] = world.made("prove", world.run, STAYER, "-o", world.what_if)
         assert world.call("checkpoint", world.run, "-o", world.checkpoint).status == 0
-        told["erase"] = world.made("erase", world.run, LEAVER)
-        told["prove"] = world.made("prove", world.run, LEAVER, "-o", world.proof)
-        told["export"] = world.made("export", world.run, "-o", world.model)
-    return told
+        documents["erase"] = world.made("erase", world.run, LEAVER)
+        documents["prove"] = world.made("prove", world.run, LEAVER, "-o", world.proof)
+        documents["export"] = world.made("export", world.run, "-o", world.model)
+    return documents
 
 
 @pytest.fixture

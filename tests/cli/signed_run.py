@@ -93,8 +93,8 @@ class World:
         """What a command that must succeed tells as JSON."""
         ended = self.call(*arguments, "--json")
         assert ended.status == 0, ended.stderr
-        told: dict[str, Any] = json.loads(ended.stdout)
-        return told
+        document: dict[str, Any] = json.loads(ended.stdout)
+        return document
 
 
 def checks(result: subprocess.CompletedProcess[str]) -> dict[str, bool | None]:
@@ -105,12 +105,12 @@ def checks(result: subprocess.CompletedProcess[str]) -> dict[str, bool | None]:
 
 def tampered(path: Path, target: Path, *, at: float | bytes = 0.5) -> Path:
     """A copy with one digit of its statement changed, there or behind these bytes; still packed and canonical."""
-    told = json.loads(path.read_bytes())
+    envelope = json.loads(path.read_bytes())
     payload = bytearray(Envelope.decode(path.read_bytes()).statement)
     place = payload.index(at) + len(at) if isinstance(at, bytes) else int(len(payload) * at)
     while not chr(payload[place]).isdigit():
         place += 1
     payload[place] = ord("1") if payload[place] != ord("1") else ord("2")
-    packed = payload if told["payloadType"] == PAYLOAD_TYPE else zlib.compress(payload)
-    target.write_bytes(canonical.encode({**told, "payload": base64.b64encode(packed).decode()}))
+    packed = payload if envelope["payloadType"] == PAYLOAD_TYPE else zlib.compress(payload)
+    target.write_bytes(canonical.encode({**envelope, "payload": base64.b64encode(packed).decode()}))
     return target

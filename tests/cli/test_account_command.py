@@ -29,7 +29,7 @@ DESIGN = AccountOptions(rounds=50, clients=50, k=10, sigma=1.0, delta=1e-5)
 FIRST_BYTES = {"a.png": b"\x89PNG\r\n\x1a\n", "a.PDF": b"%PDF", "a.svg": b"<?xml"}
 
 
-def asked(capsys: pytest.CaptureFixture[str], question: AccountOptions, **more: Any) -> str:
+def printed(capsys: pytest.CaptureFixture[str], question: AccountOptions, **more: Any) -> str:
     account_for(None, question, **{"plot": None, "as_json": False, **more})
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -47,7 +47,7 @@ def figures(text: str) -> dict[str, str]:
 
 
 def test_the_figures_of_the_design_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    out = asked(capsys, DESIGN)
+    out = printed(capsys, DESIGN)
     assert figures(out) == {
         "plain": "54.38",
         "drawing": "3.202",
@@ -68,12 +68,15 @@ def test_the_figures_of_the_design_in_a_table(capsys: pytest.CaptureFixture[str]
 
 
 def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(asked(capsys, DESIGN, as_json=True))
-    assert (told["plain"], told["drawing"]) == (pytest.approx(54.38, abs=0.01), pytest.approx(3.202, abs=0.01))
-    assert told["cluster_sizes"] == [10] * 5
-    assert told["tau"] == pytest.approx(2 / math.sqrt(5))
-    assert (told["parameters"], told["useful"]) == (51_902, False)
-    claims = {claim["name"]: claim for claim in told["claims"]}
+    document = json.loads(printed(capsys, DESIGN, as_json=True))
+    assert (document["plain"], document["drawing"]) == (
+        pytest.approx(54.38, abs=0.01),
+        pytest.approx(3.202, abs=0.01),
+    )
+    assert document["cluster_sizes"] == [10] * 5
+    assert document["tau"] == pytest.approx(2 / math.sqrt(5))
+    assert (document["parameters"], document["useful"]) == (51_902, False)
+    claims = {claim["name"]: claim for claim in document["claims"]}
     assert list(claims) == ["unconditional", "sampled", "paper"]
     assert claims["paper"]["refuted"]
     assert all(claim["observer"] and claim["assumptions"] for claim in claims.values())
@@ -81,17 +84,17 @@ def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_several_representatives_take_their_part_of_the_noise(capsys: pytest.CaptureFixture[str]) -> None:
     one, three = (
-        json.loads(asked(capsys, replace(DESIGN, representatives=number), as_json=True)) for number in (1, 3)
+        json.loads(printed(capsys, replace(DESIGN, representatives=number), as_json=True)) for number in (1, 3)
     )
     assert three["tau"] == pytest.approx(one["tau"] / 3)
-    told = [{claim["name"]: claim["epsilon"] for claim in each["claims"]} for each in (one, three)]
+    epsilons = [{claim["name"]: claim["epsilon"] for claim in each["claims"]} for each in (one, three)]
     # drawn three times as often; and where clusters may depend on the data, all that is drawn may change
-    assert told[1]["sampled"] > told[0]["sampled"]
-    assert told[1]["unconditional"] > told[0]["unconditional"]
+    assert epsilons[1]["sampled"] > epsilons[0]["sampled"]
+    assert epsilons[1]["unconditional"] > epsilons[0]["unconditional"]
 
 
 def test_clusters_that_do_not_come_out_even_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    out = asked(capsys, AccountOptions(rounds=5, clients=53, k=10, sigma=2.0, parameters=100))
+    out = printed(capsys, AccountOptions(rounds=5, clients=53, k=10, sigma=2.0, parameters=100))
     assert "53 clients in 5 clusters of 10 to 11" in out
     assert "the largest weight is 0.2075" in " ".join(out.split())
     assert "17.9 times the largest update (√d·τ/C, d = 100)." in " ".join(out.split())
@@ -99,16 +102,16 @@ def test_clusters_that_do_not_come_out_even_are_said(capsys: pytest.CaptureFixtu
 
 def test_the_noise_for_eight_unconditional_is_1934_times_the_clip(capsys: pytest.CaptureFixture[str]) -> None:
     question = AccountOptions(rounds=50, clients=50, k=10, epsilon=8.0)
-    out = asked(capsys, question)
+    out = printed(capsys, question)
     assert "√d·τ/C, against the largest update (d = 51,902, lenet5)" in out
     assert "1,934 times: no useful model" in out
     assert all(len(line) <= 100 for line in out.splitlines())
-    noise = json.loads(asked(capsys, question, as_json=True))["noise"]
+    noise = json.loads(printed(capsys, question, as_json=True))["noise"]
     assert noise["unconditional"]["noise_over_largest_update"] == pytest.approx(1934, abs=1)
     # what is printed keeps to the figure
     for name, found in noise.items():
         back = AccountOptions(rounds=50, clients=50, k=10, sigma=found["sigma"])
-        claims = json.loads(asked(capsys, back, as_json=True))["claims"]
+        claims = json.loads(printed(capsys, back, as_json=True))["claims"]
         [epsilon] = [claim["epsilon"] for claim in claims if claim["name"] == name]
         assert 7.99 < epsilon <= 8.0
 
@@ -135,7 +138,7 @@ SOUGHT = AccountOptions(rounds=1, clients=50, k=10, epsilon=4.0, parameters=9)
 def test_a_plot_is_written_beside_the_table(
     question: AccountOptions, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked(capsys, question, plot=tmp_path / name)
+    printed(capsys, question, plot=tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(FIRST_BYTES[name])
 
 
@@ -171,7 +174,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with refuses(ConfigError, *named):
-        asked(capsys, AccountOptions(**{**DESIGN.__dict__, **changed}))
+        printed(capsys, AccountOptions(**{**DESIGN.__dict__, **changed}))
     assert capsys.readouterr().out == ""
 
 
@@ -184,7 +187,7 @@ def test_a_plot_that_cannot_be_written_is_refused_first(
 ) -> None:
     (tmp_path / "folder.png").mkdir()
     with refuses(ConfigError, f"--plot is {tmp_path / name}"):
-        asked(capsys, DESIGN, plot=tmp_path / name)
+        printed(capsys, DESIGN, plot=tmp_path / name)
 
 
 def test_the_command_line_refuses_with_exit_2() -> None:
@@ -227,12 +230,12 @@ def test_noise_without_a_figure_says_why_and_exits_0(
     before = files_of(tmp_path)
     result = disavow("account", run)
     assert (result.returncode, result.stderr) == (0, "")
-    words, told = of_run(capsys, run)
+    words, document = of_run(capsys, run)
     assert result.stdout == words
     assert f'No differential-privacy figure: noise.mode "{mode}"' in words
     assert reason in " ".join(words.split())
-    assert [claim["epsilon"] for claim in told["claims"]] == [None] * 3
-    assert len(told["events"]) == 3
+    assert [claim["epsilon"] for claim in document["claims"]] == [None] * 3
+    assert len(document["events"]) == 3
     with refuses(ConfigError, "figure"):
         account_for(run, AccountOptions(), plot=tmp_path / "a.png", as_json=False)
     assert files_of(tmp_path) == before
@@ -251,22 +254,22 @@ CALIBRATED = {"mode": "calibrated", "clip": 1.0, "tau": 2.0}
 
 
 def test_seeded_draws_make_every_claim_void(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words, told = of_run(capsys, made(tmp_path, draws="seeded", noise=CALIBRATED))
+    words, document = of_run(capsys, made(tmp_path, draws="seeded", noise=CALIBRATED))
     assert 'Every claim below is void: draws = "seeded"' in words
     assert words.count("void;") == 3
-    assert told["void"] is True
-    assert all(claim["void"] for claim in told["claims"])
+    assert document["void"] is True
+    assert all(claim["void"] for claim in document["claims"])
 
 
 def test_data_dependent_clusters_make_the_sampled_claim_hypothetical(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(tmp_path, noise=CALIBRATED)
-    words, told = of_run(capsys, run, delta=1e-6)
-    claims = {claim["name"]: claim for claim in told["claims"]}
+    words, document = of_run(capsys, run, delta=1e-6)
+    claims = {claim["name"]: claim for claim in document["claims"]}
     assert (claims["sampled"]["hypothetical"], claims["unconditional"]["hypothetical"]) == (True, False)
-    assert told["delta"] == 1e-6
-    assert told["budget"] is None
+    assert document["delta"] == 1e-6
+    assert document["budget"] is None
     assert "hypothetical; the draw counts" in words
     assert "clusters were not fixed" in " ".join(words.split())
     drawn = process.disavow("account", run, "--plot", tmp_path / "a.png", "--delta", "1e-6")
@@ -316,15 +319,15 @@ def test_status_and_account_show_what_is_spent(
     stopped: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = stopped
-    words, told = disavow("status", run).stdout, json.loads(disavow("status", run, "--json").stdout)
-    fixed = told["policy"]["clustering"] == "fixed"
-    assert told["budget"]["claim"] == ("sampled" if fixed else "unconditional")
-    assert 0 < told["budget"]["spent"] <= told["budget"]["epsilon"]
-    assert f"of {told['budget']['epsilon']:g} spent at δ = 1e-05 ({told['budget']['claim']} claim)" in words
+    words, document = disavow("status", run).stdout, json.loads(disavow("status", run, "--json").stdout)
+    fixed = document["policy"]["clustering"] == "fixed"
+    assert document["budget"]["claim"] == ("sampled" if fixed else "unconditional")
+    assert 0 < document["budget"]["spent"] <= document["budget"]["epsilon"]
+    assert f"of {document['budget']['epsilon']:g} spent at δ = 1e-05 ({document['budget']['claim']} claim)" in words
     assert "3 of 6; no more can be trained: the privacy budget is spent" in words
     _, account = of_run(capsys, run)
     claims = {claim["name"]: claim["epsilon"] for claim in account["claims"]}
-    assert account["budget"]["spent"] == pytest.approx(claims[told["budget"]["claim"]])
+    assert account["budget"]["spent"] == pytest.approx(claims[document["budget"]["claim"]])
 
 
 def test_resuming_says_the_same_and_changes_nothing(spent: Path) -> None:

@@ -97,7 +97,7 @@ def _kept_worlds(work: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def told(resumed: Resumed) -> dict[str, Any]:
+def document(resumed: Resumed) -> dict[str, Any]:
     return resumed.report
 
 
@@ -154,12 +154,12 @@ def test_an_interrupted_audit_goes_on_and_comes_to_the_same(
         assert f"{attacker['attacker']}, {attacker['unit']}s".ljust(24) + row in shown.stdout
 
 
-def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
-    assert told["client"] == client
-    assert told["rehearsed"]["verdict"] == "rollback to round 1"
-    assert told["rehearsed"]["moved"] > 0
-    assert [attacker["attacker"] for attacker in told["attackers"]] == list(ATTACKERS)
-    for attacker in told["attackers"]:
+def test_json_holds_everything(document: dict[str, Any], client: str) -> None:
+    assert document["client"] == client
+    assert document["rehearsed"]["verdict"] == "rollback to round 1"
+    assert document["rehearsed"]["moved"] > 0
+    assert [attacker["attacker"] for attacker in document["attackers"]] == list(ATTACKERS)
+    for attacker in document["attackers"]:
         assert set(attacker["stages"]) == {"before", "served", "retrained"}
         for attacked in attacker["stages"].values():
             assert attacked["auc"]["interval"]["low"] <= attacked["auc"]["estimate"] <= 1
@@ -170,19 +170,21 @@ def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
         low, high = difference["interval"]["low"], difference["interval"]["high"]
         assert low < high
         assert difference["contains_zero"] == (low <= 0 <= high)
-    assert told["clean"] == all(each["served_minus_retrained"]["contains_zero"] for each in told["attackers"])
-    given = told["given_away"]
+    assert document["clean"] == all(
+        each["served_minus_retrained"]["contains_zero"] for each in document["attackers"]
+    )
+    given = document["given_away"]
     assert given["attacker"] == "before and after"
     assert (given["clients"], given["pairs"], set(given["stages"])) == (8, 16, {"served", "retrained"})
     assert 1 <= given["rank"] <= 8
-    assert len(told["histories"]["alike"]) == 3
-    assert told["histories"]["retrainings"] == 16
-    assert told["detect"]["advantage"] == 0.2
-    assert told["detect"]["power"] < 0.5
-    assert told["detect"]["worlds_needed"] > 200
-    assert told["could_not_have_seen_it"]
-    assert len(told["forged"]["rounds"]) == 1
-    assert all(each["within"] for each in told["forged"]["rounds"])
+    assert len(document["histories"]["alike"]) == 3
+    assert document["histories"]["retrainings"] == 16
+    assert document["detect"]["advantage"] == 0.2
+    assert document["detect"]["power"] < 0.5
+    assert document["detect"]["worlds_needed"] > 200
+    assert document["could_not_have_seen_it"]
+    assert len(document["forged"]["rounds"]) == 1
+    assert all(each["within"] for each in document["forged"]["rounds"])
 
 
 @pytest.mark.parametrize(
@@ -198,11 +200,11 @@ def test_json_holds_everything(told: dict[str, Any], client: str) -> None:
 def test_what_is_to_be_detected_chooses_the_number_of_worlds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: list[str], worlds: int, detect: float | None
 ) -> None:
-    asked: list[Effort] = []
-    monkeypatch.setattr(command, "audit_client", lambda run, client, effort, **more: asked.append(effort))
+    efforts: list[Effort] = []
+    monkeypatch.setattr(command, "audit_client", lambda run, client, effort, **more: efforts.append(effort))
     result = CliRunner().invoke(app, ["audit", str(tmp_path), "--client", "ada", *given])
     assert result.exit_code == 0, result.output
-    assert [(effort.worlds, effort.detect) for effort in asked] == [(worlds, detect)]
+    assert [(effort.worlds, effort.detect) for effort in efforts] == [(worlds, detect)]
 
 
 @pytest.mark.parametrize(
@@ -257,17 +259,19 @@ def test_a_purge_is_audited_beside_the_answer_before_it(run: Path, tmp_path: Pat
     assert done.returncode in (0, 1), done.stderr
     assert files_of(run) == before
     assert "answered: AUC" in plot.read_text()
-    told = json.loads(done.stdout)
-    assert (told["purged"], told["effort"]["purge"], told["verdicts"]) == (True, True, {"deniable": 16})
-    assert told["rehearsed"]["moved"] > 0
-    for found in told["attackers"]:
+    document = json.loads(done.stdout)
+    assert (document["purged"], document["effort"]["purge"], document["verdicts"]) == (True, True, {"deniable": 16})
+    assert document["rehearsed"]["moved"] > 0
+    for found in document["attackers"]:
         assert list(found["stages"]) == ["before", "answered", "served", "retrained"]
         # the answer alone changes nothing, so whoever sees the model sees what it saw before
         assert found["stages"]["answered"] == found["stages"]["before"]
         assert found["stages"]["served"] != found["stages"]["before"]
         assert found["answered_minus_retrained"]["interval"] != found["served_minus_retrained"]["interval"]
-    assert told["clean"] == all(found["served_minus_retrained"]["contains_zero"] for found in told["attackers"])
-    assert "Until the purge, after the answer alone, " in told["conclusion"]
-    lines = list(table(told))
-    assert len(lines) == 2 + len(told["attackers"])
+    assert document["clean"] == all(
+        found["served_minus_retrained"]["contains_zero"] for found in document["attackers"]
+    )
+    assert "Until the purge, after the answer alone, " in document["conclusion"]
+    lines = list(table(document))
+    assert len(lines) == 2 + len(document["attackers"])
     assert all(line.count("|") == 8 for line in lines)

@@ -65,7 +65,7 @@ class Auditor:
             stdin=subprocess.DEVNULL,
         )
 
-    def told(self, code: str) -> list[str]:
+    def words_printed(self, code: str) -> list[str]:
         """What a piece of Python prints there, as JSON."""
         result = self.run("-c", code)
         assert result.returncode == 0, result.stderr
@@ -148,7 +148,7 @@ def test_the_base_requirements_are_few(auditor: Auditor) -> None:
 
 
 def test_nothing_that_trains_can_be_imported_there(auditor: Auditor) -> None:
-    there = auditor.told(
+    there = auditor.words_printed(
         "import importlib.util, json\n"
         f"print(json.dumps([name for name in {ABSENT!r} if importlib.util.find_spec(name) is not None]))"
     )
@@ -162,11 +162,11 @@ def test_pydantic_is_there_only_if_typer_asks_for_it_and_no_code_of_ours_imports
         if "extra ==" not in text
     }
     assert own == {"cryptography", "typer", "rich"}
-    there = auditor.told(
+    there = auditor.words_printed(
         "import importlib.util, json; print(json.dumps([n for n in ['pydantic'] if importlib.util.find_spec(n)]))"
     )
     assert there == [name for name in base_requirements("typer") if name == "pydantic"]
-    imported = auditor.told(
+    imported = auditor.words_printed(
         "import disavow.cli.verify, disavow.cli.show_proof, json, sys; print(json.dumps(sorted(sys.modules)))"
     )
     assert "pydantic" not in imported  # typer may still import it when it runs
@@ -186,6 +186,16 @@ def test_a_key_is_made_there(auditor: Auditor, tmp_path: Path) -> None:
     result = auditor.disavow("keygen", "--folder", str(tmp_path / "keys"), "--no-passphrase")
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "keys" / "signing.pem").exists()
+
+
+def test_a_witness_can_be_run_there(auditor: Auditor, tmp_path: Path) -> None:
+    made = auditor.disavow(
+        "witness", "--key", str(tmp_path / "w.pem"), "--new-key", "--name", "w.example.net", "--no-passphrase"
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    log = f"disavow/run/*={tmp_path / 'w.pem.pub'}"  # the key of a witness is no key of a log
+    state = ("--state", str(tmp_path / "seen"), "--log", log)
+    assert auditor.disavow("witness", "--key", str(tmp_path / "w.pem"), *state).returncode == 2
 
 
 def test_help_and_version_are_told_there(auditor: Auditor) -> None:
@@ -228,8 +238,8 @@ def test_verifying_imports_nothing_but_the_standard_library_and_the_base_require
         allowed |= modules_of(name)
     proof = sorted(path.stem for path in (SOURCE / "disavow" / "proof").glob("*.py") if path.stem != "__init__")
     statements = "; ".join(f"import disavow.proof.{name}" for name in proof)
-    imported = auditor.told(
-        f"import sys, json; {statements}; import disavow.cli.verify, disavow.cli.show_proof\n"
+    imported = auditor.words_printed(
+        f"import sys, json; {statements}; import disavow.cli.verify, disavow.cli.show_proof, disavow.cli.witness\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     assert set(imported) - allowed - OF_CRYPTOGRAPHY == set()
@@ -239,7 +249,7 @@ def test_the_proof_package_alone_imports_cryptography_and_nothing_else(auditor: 
     """Also what `disavow/__init__.py` brings along, and no other package of disavow than these."""
     proof = sorted(path.stem for path in (SOURCE / "disavow" / "proof").glob("*.py") if path.stem != "__init__")
     statements = "; ".join(f"import disavow.proof.{name}" for name in proof)
-    imported = auditor.told(
+    imported = auditor.words_printed(
         f"import sys, json; {statements}\n"
         "print(json.dumps(sorted(name for name in sys.modules if '.' not in name or name.startswith('disavow.'))))"
     )

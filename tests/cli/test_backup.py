@@ -54,9 +54,9 @@ class Restored:
     def keyring(self) -> Keyring:
         return Keyring(self.keys, self.run_id)
 
-    def told(self, *arguments: str | Path) -> dict[str, object]:
-        told: dict[str, object] = json.loads(self(*arguments, "--json").stdout)
-        return told
+    def json_of(self, *arguments: str | Path) -> dict[str, object]:
+        document: dict[str, object] = json.loads(self(*arguments, "--json").stdout)
+        return document
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def accepted(restored: Restored) -> Restored:
 
 def test_status_and_fsck_find_it_and_change_nothing(restored: Restored) -> None:
     before = contents(restored.run)
-    told = restored.told("status", restored.run)
-    assert (told["restored"], told["complete"]) == ({"older": True, "accepted": False, "slots": 3}, False)
+    document = restored.json_of("status", restored.run)
+    assert (document["restored"], document["complete"]) == ({"older": True, "accepted": False, "slots": 3}, False)
     assert "restored from a backup" in restored("status", restored.run).stdout
     checked = restored("fsck", restored.run, "--json")
     assert (checked.status, json.loads(checked.stdout)["clean"]) == (1, False)
     assert contents(restored.run) == before
-    listed = restored.told("clients", restored.run)["clients"]
+    listed = restored.json_of("clients", restored.run)["clients"]
     assert isinstance(listed, list)
     assert (LEAVER in listed, len(listed)) == (False, 7)
 
@@ -101,9 +101,9 @@ def test_nothing_is_written_to_it_before_it_is_accepted(restored: Restored, comm
 
 
 def test_accepting_says_what_follows_and_is_done_once(restored: Restored) -> None:
-    told = restored.told("keyring", "accept", restored.run)
-    assert (told["changed"], told["slots"]) == (True, 3)
-    assert restored.told("keyring", "accept", restored.run)["changed"] is False
+    document = restored.json_of("keyring", "accept", restored.run)
+    assert (document["changed"], document["slots"]) == (True, 3)
+    assert restored.json_of("keyring", "accept", restored.run)["changed"] is False
     assert "nothing was changed" in restored("keyring", "accept", restored.run).stdout
 
 
@@ -135,13 +135,13 @@ def test_a_request_that_only_waits_does_not_hide_it_and_cannot_be_cancelled(acce
         assert [(r.state, r.remark) for r in ledger.requests()] == [(RequestState.WAITING, RESTORED)]
     assert restored("export", restored.run, "-o", "model.safetensors").status == 11
     assert restored("fsck", restored.run).status == 1
-    assert restored.told("status", restored.run)["restored"] == {"older": True, "accepted": True, "slots": 3}
+    assert restored.json_of("status", restored.run)["restored"] == {"older": True, "accepted": True, "slots": 3}
     assert restored("cancel", restored.run, LEAVER).status == 7
     with Ledger.open(restored.run, shared=True, keys=restored.keys) as ledger:
         assert len(ledger.requests()) == 1
     assert restored("resume", restored.run).status == 0
     assert restored("fsck", restored.run).status == 0
-    assert restored.told("status", restored.run)["restored"] == {"older": False, "accepted": True, "slots": 0}
+    assert restored.json_of("status", restored.run)["restored"] == {"older": False, "accepted": True, "slots": 0}
 
 
 @pytest.mark.parametrize("command", ["resume", "erase"])
@@ -152,7 +152,7 @@ def test_whoever_opens_it_for_writing_withdraws_the_leaver_and_says_so(accepted:
     assert ended.status == 0, ended.stderr
     assert "restored from a backup" in ended.stderr
     assert "never present" not in ended.stdout + ended.stderr
-    listed = restored.told("requests", restored.run)["requests"]
+    listed = restored.json_of("requests", restored.run)["requests"]
     assert isinstance(listed, list)
     assert [one["state"] for one in listed] == ["answered"] * (1 + bool(more))
     assert [RESTORED in one["remark"] for one in listed] == [True, False][: len(listed)]
@@ -187,7 +187,7 @@ def test_a_request_that_waited_in_the_backup_is_given_up(run_dir: Path, tmp_path
     found.restore_run()
     found.accept()
     assert found("resume", run_dir).status == 0
-    listed = found.told("requests", run_dir)["requests"]
+    listed = found.json_of("requests", run_dir)["requests"]
     assert isinstance(listed, list)
     assert [(one["state"], one["client"]) for one in listed] == [("cancelled", None), ("answered", None)]
     assert found("fsck", run_dir).status == 0
@@ -237,8 +237,8 @@ def test_without_the_keyring_a_run_is_read_and_served_but_names_nobody_and_is_no
 ) -> None:
     shutil.rmtree(both_new.keys)
     before = contents(both_new.run)
-    told = both_new.told("status", both_new.run)
-    assert (told["clients"], told["complete"]) == (None, True)
+    document = both_new.json_of("status", both_new.run)
+    assert (document["clients"], document["complete"]) == (None, True)
     assert both_new("fsck", both_new.run).status == 0
     assert both_new("export", both_new.run, "-o", "model.safetensors").status == 0
     for command in (("resume",), ("erase", OTHER), ("clients",)):

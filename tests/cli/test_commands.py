@@ -52,10 +52,10 @@ def by_process(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_train_prints_json_on_stdout_and_its_rows_on_stderr(by_process: Trained) -> None:
     result = by_process.result
     assert result.returncode == 0
-    told = json.loads(result.stdout)
-    assert told.keys() == {"run", "run_id", "initial_model", "engine", "rounds"}
-    assert told["engine"].keys() == {"name", "passed_over"}
-    assert [one["number"] for one in told["rounds"]] == [1, 2, 3]
+    document = json.loads(result.stdout)
+    assert document.keys() == {"run", "run_id", "initial_model", "engine", "rounds"}
+    assert document["engine"].keys() == {"name", "passed_over"}
+    assert [one["number"] for one in document["rounds"]] == [1, 2, 3]
     assert len(ROW.findall(result.stderr)) == 3
     assert ESCAPE not in result.stdout + result.stderr
 
@@ -63,11 +63,11 @@ def test_train_prints_json_on_stdout_and_its_rows_on_stderr(by_process: Trained)
 def test_the_same_settings_and_seed_give_the_same_models_in_another_process(
     by_process: Trained, trained: Path
 ) -> None:
-    told = json.loads(by_process.result.stdout)
+    document = json.loads(by_process.result.stdout)
     with Ledger.open(trained) as ledger:
-        assert told["initial_model"] == ledger.initial_model
+        assert document["initial_model"] == ledger.initial_model
         standing = [summary.after for summary in ledger.summaries() if summary.standing]
-    assert [one["model"] for one in told["rounds"]] == standing
+    assert [one["model"] for one in document["rounds"]] == standing
 
 
 def test_a_run_of_the_command_line_is_clean(by_process: Trained) -> None:
@@ -79,11 +79,16 @@ def test_status_shows_the_run_in_words_and_in_json(by_process: Trained) -> None:
     words, data = process.disavow("status", by_process.run), disavow("status", by_process.run, "--json")
     assert (words.returncode, words.stderr, data.returncode, data.stderr) == (0, "", 0, "")
     assert ESCAPE not in words.stdout
-    told = json.loads(data.stdout)
-    assert (told["complete"], told["rounds_wanted"], told["clients"], told["policy"]["k"]) == (True, 3, 8, 3)
-    assert told["model"] == told["rounds"][-1]["model"]
-    assert told["model"] in words.stdout
-    assert told["run_id"] in words.stdout
+    document = json.loads(data.stdout)
+    assert (document["complete"], document["rounds_wanted"], document["clients"], document["policy"]["k"]) == (
+        True,
+        3,
+        8,
+        3,
+    )
+    assert document["model"] == document["rounds"][-1]["model"]
+    assert document["model"] in words.stdout
+    assert document["run_id"] in words.stdout
     assert "3 of 3; complete" in words.stdout
     assert "draws are seeded, so its privacy claims are void" in words.stdout
     assert len(ROW.findall(words.stdout)) == 3
@@ -193,12 +198,12 @@ def test_demo_trains_lets_clients_leave_tells_and_takes_the_next_free_name(tmp_p
     assert "passes every check." in words.stdout
     assert ESCAPE not in words.stdout + words.stderr
     data = disavow("demo", "--rounds", "2", "--json", cwd=tmp_path)
-    told = json.loads(data.stdout)
-    assert told["run"] == "runs/demo-2"
+    document = json.loads(data.stdout)
+    assert document["run"] == "runs/demo-2"
     # everybody sees the same numbers
     with Ledger.open(tmp_path / "runs" / "demo") as ledger:
         standing = [summary.after for summary in ledger.summaries() if summary.standing]
-    assert [one["model"] for one in told["rounds"]] == standing
+    assert [one["model"] for one in document["rounds"]] == standing
     assert fsck(tmp_path / "runs" / "demo", keys=tmp_path / "runs" / "demo.keys") == []
 
 

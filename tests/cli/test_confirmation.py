@@ -98,8 +98,8 @@ def on_a_terminal(run: Path, clients: list[str], typed: bytes) -> tuple[int, str
             os.close(ours)
         assert process.stdout is not None
         with closing(process.stdout) as out:
-            told = out.read()
-        return process.wait(60), told, shown.decode()
+            output = out.read()
+        return process.wait(60), output, shown.decode()
 
 
 @pytest.mark.parametrize("typed", [b"n\n", b"\x04"], ids=["no", "end of input"])
@@ -126,13 +126,13 @@ def test_a_request_that_waits_is_cancelled_and_whoever_waits_for_it_hears_so(
     command: Command, run_dir: Path, driver: Driver, tmp_path: Path
 ) -> None:
     holder = driver.start(run_dir, task="hold")
-    holder.wait_until_told("held", "stdout")
+    holder.wait_for_output("held", "stdout")
     try:
         waiting = driver.start("erase", run_dir, ALONE, "--wait", "600", keys=tmp_path / "keys")
-        waiting.wait_until_told("the request is placed, waiting")
-        told = command("cancel", run_dir, ALONE, "--json")
-        assert told.status == 0, told.stderr
-        request = json.loads(told.stdout)["request"]
+        waiting.wait_for_output("the request is placed, waiting")
+        cancelled = command("cancel", run_dir, ALONE, "--json")
+        assert cancelled.status == 0, cancelled.stderr
+        request = json.loads(cancelled.stdout)["request"]
         assert (request["number"], request["state"], request["client"]) == (1, "cancelled", ALONE)
         ended = waiting.wait()
         assert (ended.status, "request 1: cancelled" in ended.stdout) == (0, True)
@@ -140,7 +140,7 @@ def test_a_request_that_waits_is_cancelled_and_whoever_waits_for_it_hears_so(
         holder.kill()
         holder.wait()
     again = command("cancel", run_dir, ALONE, "--json")
-    assert (again.status, again.stdout) == (0, told.stdout)
+    assert (again.status, again.stdout) == (0, cancelled.stdout)
     listed = command("requests", run_dir)
     assert "cancelled" in listed.stdout
     assert json.loads(command("requests", run_dir, "--json").stdout)["requests"] == [request]
@@ -173,12 +173,12 @@ def undone(command: Command, run_dir: Path, pair: list[str]) -> Path:
 
 
 def test_status_says_that_a_rebuild_is_unfinished(command: Command, undone: Path) -> None:
-    told = json.loads(command("status", undone, "--json").stdout)
-    assert (told["rebuild"], told["complete"]) == ({"first": 1, "last": 3, "next": 1}, False)
+    document = json.loads(command("status", undone, "--json").stdout)
+    assert (document["rebuild"], document["complete"]) == ({"first": 1, "last": 3, "next": 1}, False)
     assert "a rollback to round 1 is unfinished: 3 of 3 rounds" in command("status", undone).stdout
     assert command("resume", undone).status == 0
-    told = json.loads(command("status", undone, "--json").stdout)
-    assert (told["rebuild"], told["complete"]) == (None, True)
+    document = json.loads(command("status", undone, "--json").stdout)
+    assert (document["rebuild"], document["complete"]) == (None, True)
 
 
 def test_export_hands_out_no_unfinished_rebuild_unless_told_to(command: Command, undone: Path) -> None:
@@ -186,9 +186,9 @@ def test_export_hands_out_no_unfinished_rebuild_unless_told_to(command: Command,
     refused = command("export", undone, "-o", file)
     assert (refused.status, refused.stdout, file.exists()) == (11, "", False)
     assert "--anyway" in refused.stderr
-    told = json.loads(command("export", undone, "-o", file, "--anyway", "--json").stdout)
+    document = json.loads(command("export", undone, "-o", file, "--anyway", "--json").stdout)
     with Ledger.open(undone) as ledger:
-        assert (told["model"], told["rebuild"]["next"]) == (ledger.initial_model, 1)
+        assert (document["model"], document["rebuild"]["next"]) == (ledger.initial_model, 1)
     assert "unfinished" in command("export", undone, "-o", file, "--anyway").stdout
     assert command("resume", undone).status == 0
     assert command("export", undone, "-o", file, "--force").status == 0

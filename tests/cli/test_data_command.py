@@ -40,8 +40,8 @@ def here(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> subproces
         patch.setattr(sys, "argv", ["disavow", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-    told = capfd.readouterr()
-    return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), told.out, told.err)
+    captured = capfd.readouterr()
+    return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), captured.out, captured.err)
 
 
 def config_in(folder: Path, **data: Any) -> Path:

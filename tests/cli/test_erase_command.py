@@ -28,11 +28,11 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
     assert unchanged == "Nothing was changed."
     data = disavow("erase", run, *pair, "--dry-run", "--json")
     assert (data.returncode, data.stderr) == (0, "")
-    told = json.loads(data.stdout)
+    document = json.loads(data.stdout)
     left = 8 - len(pair)
-    seconds = told["cost"].pop("seconds")
+    seconds = document["cost"].pop("seconds")
     assert seconds > 0
-    assert told == {
+    assert document == {
         "run": str(run),
         "dry_run": True,
         "clients": pair,
@@ -45,7 +45,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         "cost": {
             "rounds": 3,
             "client_epochs": 3 * left,
-            "exchanged_bytes": told["cost"]["exchanged_bytes"],
+            "exchanged_bytes": document["cost"]["exchanged_bytes"],
         },
         "served_round": 3,
         "criterion": "survivors",
@@ -54,7 +54,7 @@ def test_a_dry_run_says_what_it_costs_and_changes_no_byte(run: Path, pair: list[
         "cannot_retrain": None,
         "proof_too_large": None,
     }
-    assert told["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
+    assert document["cost"]["exchanged_bytes"] % (2 * 3 * left * 4) == 0
     assert contents(run) == before
     assert [path.name for path in (run.parent / "keys").iterdir()] == ["keyring"]
     assert Keyring(run.parent / "keys", run_id_of(run)).tombstones() == 0
@@ -119,10 +119,10 @@ def test_a_proof_that_is_none_does_not_change_an_answer(run: Path, kind: str, di
 def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str], disavow: Command) -> None:
     result = disavow("erase", run, *pair, "--yes", "--json")
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert told["run"] == str(run)
-    assert [one["client"] for one in told["requests"]] == pair
-    for number, one in enumerate(told["requests"], start=1):
+    document = json.loads(result.stdout)
+    assert document["run"] == str(run)
+    assert [one["client"] for one in document["requests"]] == pair
+    for number, one in enumerate(document["requests"], start=1):
         assert (one["number"], one["state"], one["verdict"], one["first_broken_round"], one["remark"]) == (
             number,
             "answered",
@@ -138,17 +138,20 @@ def test_a_rollback_is_answered_in_json_and_listed_so(run: Path, pair: list[str]
     data = disavow("requests", run, "--json")
     listed = json.loads(data.stdout)["requests"]
     # no round that stands shows them
-    assert [(one.pop("noise"), one.pop("summary")["rounds"]) for one in told["requests"]] == [(None, 0), (None, 0)]
-    alike = [{key: one[key] for key in row} for one, row in zip(told["requests"], listed, strict=True)]
+    assert [(one.pop("noise"), one.pop("summary")["rounds"]) for one in document["requests"]] == [
+        (None, 0),
+        (None, 0),
+    ]
+    alike = [{key: one[key] for key in row} for one, row in zip(document["requests"], listed, strict=True)]
     assert [{**one, "client": None} for one in alike] == listed
     clean = disavow("fsck", run, *(word for client in pair for word in ("--absent", client)), "--json")
-    told = json.loads(clean.stdout)
-    assert (clean.returncode, told["run"], told["clean"]) == (0, str(run), True)
+    document = json.loads(clean.stdout)
+    assert (clean.returncode, document["run"], document["clean"]) == (0, str(run), True)
     # only their openings name them still, beside the run: that is noted, each with whom it names
     beside = {str(path) for path in default_openings(run).iterdir()}
-    assert {finding["where"] for finding in told["findings"]} == beside
-    assert len(told["findings"]) == len(pair)
-    assert not any(finding["fault"] for finding in told["findings"])
+    assert {finding["where"] for finding in document["findings"]} == beside
+    assert len(document["findings"]) == len(pair)
+    assert not any(finding["fault"] for finding in document["findings"])
 
 
 def test_no_requests(run: Path, disavow: Command) -> None:

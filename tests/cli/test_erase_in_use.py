@@ -22,7 +22,7 @@ from tests.kill.erasure_driver import Driver
 def held(driver: Driver, run: Path) -> Iterator[int]:
     """A process that holds the run and never answers anybody; its pid."""
     holder = driver.start(run, task="hold")
-    holder.wait_until_told("held", "stdout")
+    holder.wait_for_output("held", "stdout")
     try:
         yield holder.pid
     finally:
@@ -53,7 +53,7 @@ def test_in_use_is_exit_4_with_the_pid_and_the_request_is_answered_later(
 def test_interrupted_while_it_waits_it_says_who_will_complete_it(run: Path, driver: Driver, tmp_path: Path) -> None:
     with held(driver, run):
         waiting = driver.start("erase", run, "client-02", "--wait", "600", keys=tmp_path / "keys")
-        waiting.wait_until_told("the request is placed, waiting")
+        waiting.wait_for_output("the request is placed, waiting")
         os.kill(waiting.pid, signal.SIGINT)
         ended = waiting.wait()
         assert ended.status == 130, ended.stderr
@@ -65,12 +65,12 @@ def test_two_processes_that_ask_for_the_same_client_at_once_get_one_answer(
     run: Path, driver: Driver, tmp_path: Path
 ) -> None:
     both = [driver.start("erase", run, "client-02", "--json", keys=tmp_path / "keys") for _ in range(2)]
-    told = []
+    answers = []
     for ended in [child.wait() for child in both]:
         assert ended.status == 0, ended.stderr
-        told.append(json.loads(ended.stdout)["requests"])
-    assert told[0] == told[1]
-    assert told[0][0]["number"] == 1
+        answers.append(json.loads(ended.stdout)["requests"])
+    assert answers[0] == answers[1]
+    assert answers[0][0]["number"] == 1
     assert states(run) == ["answered"]
     assert fsck(run) == []
 
@@ -87,22 +87,22 @@ def test_a_run_that_is_being_trained_answers_between_its_rounds(
         assert any(line.startswith(" round") for line in training.stderr)
         openings = tmp_path / "of client-04"
         # from another folder than the training's: the path must not depend on where either was started
-        asked = ("erase", run, "client-04", "--wait", str(IMPATIENT), "--openings", "of client-04")
-        result = disavow(*asked, "--json")
+        arguments = ("erase", run, "client-04", "--wait", str(IMPATIENT), "--openings", "of client-04")
+        result = disavow(*arguments, "--json")
         assert result.returncode == 0, result.stderr
         [request] = json.loads(result.stdout)["requests"]
         assert (request["client"], request["state"], request["verdict"]) == ("client-04", "answered", "deniable")
         assert training.poll() is None
         [opening] = openings.iterdir()
         assert not (tmp_path / "run.openings").exists()
-        assert f"for the leaver alone: {Path('of client-04') / opening.name}" in disavow(*asked).stdout
+        assert f"for the leaver alone: {Path('of client-04') / opening.name}" in disavow(*arguments).stdout
     finally:
         training.send_signal(signal.SIGINT)
-        _, told = training.communicate(timeout=IMPATIENT)
-    assert training.returncode == 130, told
-    assert "1 request to be forgotten: deniable" in told
-    assert "request 1 answered" in told
-    assert str(opening) in told
+        _, stderr = training.communicate(timeout=IMPATIENT)
+    assert training.returncode == 130, stderr
+    assert "1 request to be forgotten: deniable" in stderr
+    assert "request 1 answered" in stderr
+    assert str(opening) in stderr
     assert files_with(run, "of client-04") == []
     with Ledger.open(run) as ledger:
         assert ledger.summaries()[-1].participants == 7

@@ -30,10 +30,10 @@ def records(run_dir: Path, command: Command) -> list[str]:
 def test_a_dry_run_says_so_and_the_answer_keeps_the_client(
     command: Command, run_dir: Path, records: list[str]
 ) -> None:
-    told = command("erase", run_dir, CLIENT, "--record", records[0], "--dry-run")
-    assert told.status == 0, told.stderr
-    assert f"1 record of {CLIENT}: " in told.stdout
-    assert "it would stay, under a new key" in told.stdout
+    result = command("erase", run_dir, CLIENT, "--record", records[0], "--dry-run")
+    assert result.status == 0, result.stderr
+    assert f"1 record of {CLIENT}: " in result.stdout
+    assert "it would stay, under a new key" in result.stdout
     as_json = json.loads(command("erase", run_dir, CLIENT, "--record", records[0], "--dry-run", "--json").stdout)
     assert as_json["records"] == {CLIENT: records[:1]}
     assert states(run_dir) == []
@@ -116,12 +116,12 @@ def test_the_answer_names_its_files_and_the_verifier_the_records(
     assert command("keygen", "--no-passphrase").status == 0
     done = command("erase", run_dir, CLIENT, "--record", records[0], "--yes", "--json")
     [answered] = json.loads(done.stdout)["requests"]
-    told = command(
+    result = command(
         *("verify", answered["proof"], "--key", command.folder / "keys" / "signing.pub"),
         *("--opening", answered["opening"], "--client", CLIENT),
     )
-    assert told.status == 0, told.stdout + told.stderr
-    assert f"VALID proof about 1 record of '{CLIENT}', which stays: '{records[0]}'." in told.stdout
+    assert result.status == 0, result.stdout + result.stderr
+    assert f"VALID proof about 1 record of '{CLIENT}', which stays: '{records[0]}'." in result.stdout
     everywhere = command("erase", run_dir, "--everywhere", records[0], "--yes")
     assert (everywhere.status, RecordErased.code in everywhere.stderr) == (RecordErased.exit_code, True)
     again = command("erase", run_dir, CLIENT, "--record", records[1], "--yes")

@@ -93,8 +93,8 @@ def test_a_rollback_whose_data_is_gone_is_exit_10_and_deniable_ones_are_answered
     before = models(run)
     result = disavow("erase", run, *smaller[:-1], "--yes", "--json")
     assert result.returncode == 10
-    told = {one["client"]: one["state"] for one in json.loads(result.stdout)["requests"]}
-    assert told == {**dict.fromkeys(smaller[:-2], "answered"), smaller[-2]: "waiting"}
+    state_of_client = {one["client"]: one["state"] for one in json.loads(result.stdout)["requests"]}
+    assert state_of_client == {**dict.fromkeys(smaller[:-2], "answered"), smaller[-2]: "waiting"}
     error = result.stderr.splitlines()[-1]
     assert error.startswith(f"error DSV-302: {smaller[-2]}: ")
     assert str(data) in error

@@ -43,11 +43,11 @@ def test_a_defect_is_exit_70_in_one_line(
             monkeypatch.setenv(cli.DEBUG, "1")
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        out, told = capsys.readouterr()
+        out, err = capsys.readouterr()
         assert (ended.value.code, out) == (70, "")
-        *before, line = told.splitlines()
+        *before, line = err.splitlines()
         assert line.startswith("internal error DSV-900: ZeroDivisionError: three lines of it; ")
-        assert ("Traceback" in told, bool(before)) == (debug, debug)
+        assert ("Traceback" in err, bool(before)) == (debug, debug)
 
 
 def test_whoever_reads_no_further_is_not_told_of_a_verdict() -> None:
@@ -138,8 +138,8 @@ HUGE = "999999999999999999999"
 def test_an_absurd_value_is_exit_2_and_nothing_comes_into_being(
     arguments: list[str], run_dir: Path, tmp_path: Path, driver: Driver
 ) -> None:
-    told = [str(run_dir) if word == "RUN" else word for word in arguments]
-    ended = driver.run(*told, cwd=tmp_path, keys=tmp_path / "keys")
+    command = [str(run_dir) if word == "RUN" else word for word in arguments]
+    ended = driver.run(*command, cwd=tmp_path, keys=tmp_path / "keys")
     assert ended.status == 2, ended.stderr
     assert "Traceback" not in ended.stderr
     assert list(tmp_path.iterdir()) == [run_dir]

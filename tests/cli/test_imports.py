@@ -65,6 +65,7 @@ def signed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["erase", "RUN", "client-01", "--yes"], NEVER | ARRAYS | CHECKS),
         (["receipt", "RUN", "client-01", "--output", "OUT"], NEVER | ARRAYS | CHECKS | VERIFIER),
         (["export", "RUN", "--output", "OUT"], NEVER | ARRAYS | CHECKS | VERIFIER),
+        (["evidence", "ANSWERED", "1", "--output", "OUT", "--no-pdf"], NEVER | ARRAYS | CHECKS),
         (["fsck", "RUN"], NEVER),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -73,8 +74,11 @@ def test_a_command_that_reads_or_answers_loads_only_what_it_needs(
     signed_run: Path, tmp_path: Path, arguments: list[str], unloaded: set[str]
 ) -> None:
     copied = shutil.copytree(signed_run.parent, tmp_path / "copied")
-    places = {"RUN": str(copied / "run"), "OUT": str(tmp_path / "out")}
-    command = [sys.executable, "-c", PROGRAM, *(places.get(argument, argument) for argument in arguments)]
+    paths = {"RUN": str(copied / "run"), "ANSWERED": str(copied / "run"), "OUT": str(tmp_path / "out")}
+    if "ANSWERED" in arguments:
+        with Federation.open(copied / "run", keys=copied / "keys") as federation:
+            federation.erase("client-01")
+    command = [sys.executable, "-c", PROGRAM, *(paths.get(argument, argument) for argument in arguments)]
     ended = run(command, cwd=None, env=environment(DISAVOW_KEYS=str(copied / "keys")))
     assert ended.returncode == 0, ended.stderr
     loaded = set(json.loads(ended.stdout.splitlines()[-1]))

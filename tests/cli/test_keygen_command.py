@@ -21,10 +21,10 @@ from tests.ledger.making import files_of
 
 
 def test_keygen_made_a_locked_key_and_told_its_public_half(story: dict[str, Any], world: World) -> None:
-    told = story["keygen"]
-    assert told["name"] == "fl.example.org"
-    assert told["public"] == world.key.read_text().strip()
-    assert told["replaced"] is None
+    generated = story["keygen"]
+    assert generated["name"] == "fl.example.org"
+    assert generated["public"] == world.key.read_text().strip()
+    assert generated["replaced"] is None
     assert b"ENCRYPTED" in (world.keys / "signing.pem").read_bytes()
     assert stat.S_IMODE((world.keys / "signing.pem").stat().st_mode) == 0o600
     assert SECRET not in json.dumps(story["keygen"])
@@ -66,8 +66,8 @@ def test_keygen_revokes_a_replaced_key_and_verify_refuses_what_it_signed_by_name
     old = copied.made("keygen", "--rotate")["replaced"]
     proof = copied.run / "proofs" / "request-1.json"
     assert disavow("verify", proof, "--key", copied.keys / "keys.json").returncode == 3
-    told = json.loads(disavow("keygen", "--folder", copied.keys, "--revoke", old[:16], "--json").stdout)
-    assert (told["id"], told["public"]) == (old, key)
+    document = json.loads(disavow("keygen", "--folder", copied.keys, "--revoke", old[:16], "--json").stdout)
+    assert (document["id"], document["public"]) == (old, key)
     result = disavow("verify", proof, "--key", copied.keys / "keys.json", "--json")
     assert result.returncode == 1
     assert checks(result)["signature"] is False

@@ -28,8 +28,8 @@ def test_show_tells_what_it_holds_and_names_nobody(run: Path, keyring: Keyring, 
     shown = disavow("keyring", "show", run, "--json")
     with Ledger.open(run) as ledger:
         length = ledger.log_length()
-    told = json.loads(shown.stdout)
-    assert told == {
+    document = json.loads(shown.stdout)
+    assert document == {
         "run": str(run),
         "run_id": keyring.run_id,
         "folder": str(keyring.folder),
@@ -37,11 +37,11 @@ def test_show_tells_what_it_holds_and_names_nobody(run: Path, keyring: Keyring, 
         "forgotten": 1,
         "epoch": 1,
         "generation": keyring.generation,
-        "head": {"size": length, "root": told["head"]["root"]},
+        "head": {"size": length, "root": document["head"]["root"]},
     }
     words = disavow("keyring", "show", run)
     assert (words.returncode, words.stderr) == (0, "")
-    assert told["head"]["root"] in words.stdout
+    assert document["head"]["root"] in words.stdout
     assert "client-" not in shown.stdout + words.stdout
 
 
@@ -53,9 +53,9 @@ def test_check_is_clean_until_a_key_is_damaged(run: Path, keyring: Keyring, disa
     data[32] ^= 1
     file.write_bytes(data)
     found = disavow("keyring", "check", run, "--json")
-    told = json.loads(found.stdout)
-    assert (found.returncode, told["clean"], len(told["faults"])) == (1, False, 1)
-    assert "place 1 " in told["faults"][0]
+    document = json.loads(found.stdout)
+    assert (found.returncode, document["clean"], len(document["faults"])) == (1, False, 1)
+    assert "place 1 " in document["faults"][0]
     assert disavow("keyring", "check", run).returncode == 1
 
 
@@ -104,8 +104,8 @@ def test_rounds_after_a_rotation_go_by_new_keys_and_everything_else_goes_on(
 ) -> None:
     old = {client: found.keys for client, found in keyring.present().items()}
     keyring.close()
-    told = disavow("keyring", "rotate", run, "--json")
-    assert (told.returncode, json.loads(told.stdout)["epoch"]) == (0, 2)
+    result = disavow("keyring", "rotate", run, "--json")
+    assert (result.returncode, json.loads(result.stdout)["epoch"]) == (0, 2)
     new = {client: found.keys for client, found in keyring.present().items()}
     assert {client: keys[:1] for client, keys in new.items()} == old
     assert len({key for keys in new.values() for key in keys}) == 2 * len(old)
@@ -131,7 +131,7 @@ def test_a_run_in_use_is_not_rotated_but_copied(
     run: Path, driver: Driver, keyring: Keyring, disavow: Command
 ) -> None:
     holder = driver.start(run, task="hold")
-    holder.wait_until_told("held", "stdout")
+    holder.wait_for_output("held", "stdout")
     try:
         refused = disavow("keyring", "rotate", run)
         assert (refused.returncode, error_code(refused)) == (4, "DSV-208")

@@ -27,7 +27,7 @@ REBUILT = "3 rounds were rebuilt approximately (not exact retraining)"
 
 
 @pytest.fixture(scope="module")
-def told(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+def commands(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """What each command said, in the order of an erasure."""
     folder = tmp_path_factory.mktemp("world")
     run, key = folder / "run", folder / "keys" / "signing.pub"
@@ -67,65 +67,67 @@ def told(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return said
 
 
-def test_every_command_ends_as_it_should(told: dict[str, Ended]) -> None:
-    codes = {name: ended.status for name, ended in told.items()}
+def test_every_command_ends_as_it_should(commands: dict[str, Ended]) -> None:
+    codes = {name: ended.status for name, ended in commands.items()}
     refused = codes.pop("what-if")
-    assert set(codes.values()) == {0}, {name: told[name].stderr for name, code in codes.items() if code}
+    assert set(codes.values()) == {0}, {name: commands[name].stderr for name, code in codes.items() if code}
     assert refused == 1
-    assert not any("Traceback" in ended.stderr for ended in told.values())
+    assert not any("Traceback" in ended.stderr for ended in commands.values())
 
 
-def test_the_dry_run_says_what_is_rebuilt_and_how_many_rounds_stand(told: dict[str, Ended]) -> None:
-    assert "rollback to round 1; 3 rounds to rebuild approximately, 14 client-epochs" in told["dry run"].stdout
-    assert "3 rounds stand then" in told["dry run"].stdout
-    forecast = json.loads(told["dry run json"].stdout)
+def test_the_dry_run_says_what_is_rebuilt_and_how_many_rounds_stand(commands: dict[str, Ended]) -> None:
+    assert "rollback to round 1; 3 rounds to rebuild approximately, 14 client-epochs" in commands["dry run"].stdout
+    assert "3 rounds stand then" in commands["dry run"].stdout
+    forecast = json.loads(commands["dry run json"].stdout)
     assert (forecast["mechanism"], forecast["approximate"], forecast["served_round"]) == ("federaser", True, 3)
 
 
-def test_the_answer_says_that_it_is_approximate(told: dict[str, Ended]) -> None:
-    assert "3 rounds rebuilt approximately, 14 client-epochs" in told["erase"].stdout
-    assert "rebuilt approximately by federaser; 3 rounds stand" in told["erase"].stdout
-    assert "retrained" not in told["erase"].stdout
-    for request in json.loads(told["requests"].stdout)["requests"]:
+def test_the_answer_says_that_it_is_approximate(commands: dict[str, Ended]) -> None:
+    assert "3 rounds rebuilt approximately, 14 client-epochs" in commands["erase"].stdout
+    assert "rebuilt approximately by federaser; 3 rounds stand" in commands["erase"].stdout
+    assert "retrained" not in commands["erase"].stdout
+    for request in json.loads(commands["requests"].stdout)["requests"]:
         assert (request["approximate"], request["cost"]["rounds"]) == (True, 3)
 
 
-def test_status_and_account_name_the_rebuilt_rounds(told: dict[str, Ended]) -> None:
-    assert REBUILT in told["status"].stdout
-    assert [row["rebuilt"] for row in json.loads(told["status json"].stdout)["rounds"]] == [False] * 5 + [True] * 3
-    assert "8 rounds executed, 5 of them superseded, 3 rebuilt without noise" in told["account"].stdout
-    assert "no figure for rebuilt rounds" in " ".join(told["account"].stdout.split())
-    account = json.loads(told["account json"].stdout)
+def test_status_and_account_name_the_rebuilt_rounds(commands: dict[str, Ended]) -> None:
+    assert REBUILT in commands["status"].stdout
+    assert [row["rebuilt"] for row in json.loads(commands["status json"].stdout)["rounds"]] == [False] * 5 + [
+        True
+    ] * 3
+    assert "8 rounds executed, 5 of them superseded, 3 rebuilt without noise" in commands["account"].stdout
+    assert "no figure for rebuilt rounds" in " ".join(commands["account"].stdout.split())
+    account = json.loads(commands["account json"].stdout)
     assert account["rounds_rebuilt"] == 3
     assert all(claim["epsilon"] is None for claim in account["claims"])
 
 
-def test_the_proof_holds_and_does_not_claim_retraining(told: dict[str, Ended]) -> None:
-    assert "VALID proof" in told["verify"].stdout
-    assert REBUILT in told["verify"].stdout
-    assert json.loads(told["verify json"].stdout)["rebuilt_rounds"] == 3
-    shown = told["show"].stdout
+def test_the_proof_holds_and_does_not_claim_retraining(commands: dict[str, Ended]) -> None:
+    assert "VALID proof" in commands["verify"].stdout
+    assert REBUILT in commands["verify"].stdout
+    assert json.loads(commands["verify json"].stdout)["rebuilt_rounds"] == 3
+    shown = commands["show"].stdout
     assert "rollback to round 1, rebuilt approximately from there (not exact retraining)" in shown
     assert "retrained from" not in shown
     for name in ("verify", "show"):
-        assert "whoever has its directory can find out who was drawn" in told[name].stdout
-    said = json.loads(told["show json"].stdout)
+        assert "whoever has its directory can find out who was drawn" in commands[name].stdout
+    said = json.loads(commands["show json"].stdout)
     assert said["policy"]["mechanism"] == "federaser"
     assert (said["rolled_back_to"], said["retrained_from"], said["rebuilt_rounds"]) == (1, None, 3)
 
 
-def test_nothing_can_be_proved_about_a_contributor_to_rebuilt_rounds(told: dict[str, Ended]) -> None:
-    assert "is not deniable now" in told["what-if"].stderr
-    assert "round 1" in told["what-if"].stderr
+def test_nothing_can_be_proved_about_a_contributor_to_rebuilt_rounds(commands: dict[str, Ended]) -> None:
+    assert "is not deniable now" in commands["what-if"].stderr
+    assert "round 1" in commands["what-if"].stderr
 
 
-def test_a_receipt_for_a_rebuilt_round_is_valid(told: dict[str, Ended]) -> None:
+def test_a_receipt_for_a_rebuilt_round_is_valid(commands: dict[str, Ended]) -> None:
     for number in (1, 3):
-        assert f"was in round {number}, slot" in told[f"receipt {number}"].stdout
+        assert f"was in round {number}, slot" in commands[f"receipt {number}"].stdout
 
 
-def test_training_goes_on_and_the_next_request_is_honoured(told: dict[str, Ended]) -> None:
-    assert "rollback to round 1; 4 rounds rebuilt approximately" in told["later"].stdout
+def test_training_goes_on_and_the_next_request_is_honoured(commands: dict[str, Ended]) -> None:
+    assert "rollback to round 1; 4 rounds rebuilt approximately" in commands["later"].stdout
 
 
 def test_with_calibrated_noise_the_settings_are_refused(driver: Driver, tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_status_names_what_its_table_has_no_room_for(folder: Path) -> None:
 
 def test_every_metric_is_exported(folder: Path) -> None:
     for command in (("status", "whole"), ("resume", "Regression")):  # the other one went on from `whole`
-        told = json.loads(disavow(*command, "--json", cwd=folder).stdout)
-        metrics = told["rounds"][-1]["metrics"]
+        document = json.loads(disavow(*command, "--json", cwd=folder).stdout)
+        metrics = document["rounds"][-1]["metrics"]
         assert list(metrics) == ["mse", "cost in $", "self", "r2\x1b[2J", "undefined", "last"]
         assert metrics["undefined"] is None
         assert metrics["cost in $"] == 1234.5

@@ -50,9 +50,9 @@ def test_train_erase_resume_export_verify_and_fsck(
     served = hashlib.sha256(model.read_bytes()).hexdigest()
     assert any(f"/{served}." in key for key in after)
     [opening] = (tmp_path / "run.openings").glob("request-1-*.json")
-    told = json.loads(erased.stdout)
-    assert {request["client"] for request in told["requests"]} == set(leavers)
-    first = next(request["client"] for request in told["requests"] if request["number"] == 1)
+    document = json.loads(erased.stdout)
+    assert {request["client"] for request in document["requests"]} == set(leavers)
+    first = next(request["client"] for request in document["requests"] if request["number"] == 1)
     checked = disavow(
         *("verify", run / "proofs" / "request-1.json", "--key", keys / "signing.pub"),
         *("--opening", opening, "--client", first, "--model", model),

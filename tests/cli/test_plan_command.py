@@ -17,7 +17,7 @@ from tests.cli.process import assert_refused, disavow
 from tests.refusals import refuses
 from tests.selection import some_of
 
-ASKED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "clients": 20,
     "rounds": 10,
     "ks": [4],
@@ -37,8 +37,8 @@ registered = pytest.mark.skipif(
 )
 
 
-def asked(**changed: Any) -> None:
-    plan(**{**ASKED, **changed})
+def run_plan(**changed: Any) -> None:
+    plan(**{**OPTIONS, **changed})
 
 
 def rows(text: str) -> list[list[str]]:
@@ -48,7 +48,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_table_compares_all_choices_and_says_how_to_read_it(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(ks=[6, 3, 6], xs=[2, 4])
+    run_plan(ks=[6, 3, 6], xs=[2, 4])
     captured = capsys.readouterr()
     assert rows(captured.out) == [
         [k, x, kind] for k, x in [("3", "2"), ("6", "2"), ("6", "4")] for kind in ("fresh", "sticky")
@@ -62,14 +62,14 @@ def test_the_table_compares_all_choices_and_says_how_to_read_it(capsys: pytest.C
 
 
 def test_one_choice_is_read_without_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
-    asked()
+    run_plan()
     out = capsys.readouterr().out
     assert "retrained rounds (" in out
     assert "a smaller x" not in out
 
 
 def test_a_choice_without_rollbacks_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(request_rate=0.0)
+    run_plan(request_rate=0.0)
     out = capsys.readouterr().out
     assert "No simulated run rolled back" in out
     assert "not within 0" in out
@@ -77,12 +77,12 @@ def test_a_choice_without_rollbacks_says_so(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_runs_that_end_early_are_not_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(clients=5, request_rate=1.0)
+    run_plan(clients=5, request_rate=1.0)
     assert "left with fewer than k clients" in capsys.readouterr().out
 
 
 def test_json_holds_every_estimate_with_its_interval(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(as_json=True, xs=[2, 3])
+    run_plan(as_json=True, xs=[2, 3])
     found = json.loads(capsys.readouterr().out)
     assert {key: found[key] for key in ("clients", "rounds", "request_rate", "seed")} == {
         "clients": 20,
@@ -99,21 +99,21 @@ def test_json_holds_every_estimate_with_its_interval(capsys: pytest.CaptureFixtu
 
 
 def test_a_row_does_not_depend_on_its_company(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(as_json=True)
+    run_plan(as_json=True)
     alone = json.loads(capsys.readouterr().out)["plans"]
-    asked(as_json=True, ks=[3, 4, 5], xs=[2, 3])
+    run_plan(as_json=True, ks=[3, 4, 5], xs=[2, 3])
     together = json.loads(capsys.readouterr().out)["plans"]
     assert [row for row in together if (row["k"], row["x"]) == (4, 3)] == alone
 
 
 def test_with_several_representatives_x_is_needed_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     def rolled_back(x: int, representatives: int) -> list[Any]:
-        asked(as_json=True, ks=[5], xs=[x], representatives=representatives)
+        run_plan(as_json=True, ks=[5], xs=[x], representatives=representatives)
         return [row["rollbacks"] for row in json.loads(capsys.readouterr().out)["plans"]]
 
     assert rolled_back(2, 3) == rolled_back(4, 1) != rolled_back(2, 1)
     with refuses(ConfigError, "--representatives is 4"):
-        asked(ks=[4], xs=[1], representatives=4)
+        run_plan(ks=[4], xs=[1], representatives=4)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_with_several_representatives_x_is_needed_beside_the_others(capsys: pyte
 def test_a_plot_is_written_beside_the_table(
     name: str, start: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked(plot=tmp_path / name, ks=[3, 4], xs=[2, 3])
+    run_plan(plot=tmp_path / name, ks=[3, 4], xs=[2, 3])
     assert (tmp_path / name).read_bytes().startswith(start)
     assert HEADER in capsys.readouterr().out
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     changed: dict[str, Any], named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with refuses(ConfigError, *named) as refused:
-        asked(**changed)
+        run_plan(**changed)
     assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
@@ -179,7 +179,7 @@ def test_a_plot_that_cannot_be_written_is_refused_before_the_simulation(
 ) -> None:
     (tmp_path / "folder.png").mkdir()
     with refuses(ConfigError, f"--plot is {tmp_path / name}", allowed) as refused:
-        asked(plot=tmp_path / name, clients=1000, rounds=1000, simulations=10**7)
+        run_plan(plot=tmp_path / name, clients=1000, rounds=1000, simulations=10**7)
     assert "\n" not in str(refused.value)
     assert capsys.readouterr().out == ""
 
@@ -190,7 +190,7 @@ def test_a_plot_that_fails_to_be_written_is_one_line(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with refuses(ConfigError, "--plot", tmp_path / "a.png", "No space left on device"):
-        asked(plot=tmp_path / "a.png")
+        run_plan(plot=tmp_path / "a.png")
 
 
 @registered
@@ -214,11 +214,11 @@ def test_a_refusal_as_a_process_of_its_own() -> None:
 
 
 def test_requests_for_records_leave_everybody_in(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(unit="record")
+    run_plan(unit="record")
     assert "3 requests for records a run" in capsys.readouterr().out
-    asked(unit="record", as_json=True, request_rate=1.0, clients=5, ks=[4], xs=[4])
-    told = json.loads(capsys.readouterr().out)
-    assert told["unit"] == "record"
-    assert all(row["ended_early"]["mean"] == 0 and row["requests_within"] == 10 for row in told["plans"])
+    run_plan(unit="record", as_json=True, request_rate=1.0, clients=5, ks=[4], xs=[4])
+    document = json.loads(capsys.readouterr().out)
+    assert document["unit"] == "record"
+    assert all(row["ended_early"]["mean"] == 0 and row["requests_within"] == 10 for row in document["plans"])
     with refuses(ConfigError, "--unit", "hospital", "client", "record"):
-        asked(unit="hospital")
+        run_plan(unit="hospital")

@@ -84,13 +84,13 @@ def test_the_exported_model_has_the_digest_that_it_was_told_by(story: dict[str, 
 
 def test_an_exported_mean_is_of_the_last_models_and_says_that_proofs_do_not_name_it(world: World) -> None:
     file = world.model.with_name("mean.safetensors")
-    told = world.made("export", world.run, "-o", file, "--average", "2")
+    document = world.made("export", world.run, "-o", file, "--average", "2")
     with Ledger.open(world.run, keys=world.keys) as ledger:
         mean, digests = ledger.mean_model(2)
         newest = ledger.last_round
         assert from_safetensors(ledger.layout, file.read_bytes()).tobytes() == mean.tobytes()
-    assert told["mean_of"] == list(digests)
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == told["model"] != digests[-1]
+    assert document["mean_of"] == list(digests)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == document["model"] != digests[-1]
     said = world.call("export", world.run, "-o", file, "--average", "2")
     assert f"the mean of the models after rounds {newest - 1} to {newest}" in " ".join(said.stdout.split())
     refused = world.call("export", world.run, "-o", file, "--average", str(newest + 1))
@@ -141,12 +141,12 @@ def test_an_erasure_removes_the_opening_of_a_what_if_about_the_client_and_no_oth
     other = "client-07"
     kept = Path(copied.made("prove", copied.run, other, "-o", copied.folder / "other.json")["opening"])
     elsewhere = copied.folder / "elsewhere"
-    told = copied.made("prove", copied.run, STAYER, "-o", copied.what_if, "--openings", elsewhere)
+    document = copied.made("prove", copied.run, STAYER, "-o", copied.what_if, "--openings", elsewhere)
     assert copied.made("prove", copied.run, STAYER, "-o", copied.what_if)["kind"] == "what-if"
     stranger = elsewhere / "what-if-000000000000.json"  # of another run, say
     stranger.write_text("{}")
     copied.made("erase", copied.run, STAYER, "--openings", elsewhere)
-    assert not Path(told["opening"]).exists()
+    assert not Path(document["opening"]).exists()
     assert sorted((copied.folder / "run.openings").glob("what-if-*")) == [kept]
     assert sorted(elsewhere.glob("what-if-*")) == [stranger]
 

@@ -18,8 +18,8 @@ def test_from_the_dry_run_to_the_second_proof(copied: World) -> None:
     assert words.status == 0, words.stderr
     assert "1 leaver is removed from the model, from round 1 on" in words.stdout
     assert words.stdout.endswith("Nothing was changed.\n")
-    told = copied.made("purge", run, "--dry-run")
-    assert (told["unpurged"], told["due"], told["forecast"]["requests"]) == (1, None, [1])
+    document = copied.made("purge", run, "--dry-run")
+    assert (document["unpurged"], document["due"], document["forecast"]["requests"]) == (1, None, [1])
     assert contents(run) == before
     status = copied.call("status", run).stdout
     assert "1 leaver's updates may be in the model that is served; `disavow purge` removes them" in status
@@ -32,7 +32,7 @@ def test_from_the_dry_run_to_the_second_proof(copied: World) -> None:
     done = copied.made("purge", run, "--yes")
     assert [request["number"] for request in done["requests"]] == [1]
     assert done["requests"][0]["purged_at"] is not None
-    assert done["cost"] == {**told["forecast"]["cost"], "seconds": done["cost"]["seconds"]}
+    assert done["cost"] == {**document["forecast"]["cost"], "seconds": done["cost"]["seconds"]}
     assert done["unpurged"] == 0
     assert "may be in the model" not in copied.call("status", run).stdout
     second = run / "proofs" / "request-1.purged.json"
@@ -69,9 +69,9 @@ def test_with_fewer_than_k_survivors_the_served_model_stays(tmp_path: Path, disa
     config.write_text(SMALL + '[data]\nclients = 5\n[clustering]\nk = 5\n[deniability]\npurge = "deadline"\n')
     assert disavow("train", config, "--run", run).returncode == 0
     assert disavow("erase", run, "client-02").returncode == 0
-    told = disavow("purge", run, "--dry-run")
-    assert "it cannot be purged: 4 participants are left, fewer than k = 5" in told.stdout
-    assert "request 1 is AT RISK" in told.stdout
+    forecast = disavow("purge", run, "--dry-run")
+    assert "it cannot be purged: 4 participants are left, fewer than k = 5" in forecast.stdout
+    assert "request 1 is AT RISK" in forecast.stdout
     assert "AT RISK: it cannot be purged" in disavow("status", run).stdout
     with Ledger.open(run, keys=tmp_path / "keys") as ledger:
         served = ledger.digest_before(3)
@@ -95,12 +95,12 @@ def test_a_mechanism_that_is_not_exact_is_refused(tmp_path: Path, disavow: Comma
 
 
 def test_plan_foresees_purges(disavow: Command) -> None:
-    asked = ("--clients", "20", "--rounds", "20", "--k", "4", "--x", "2", "--simulations", "50")
-    told = disavow("plan", *asked, "--purge-every", "30d", "--rounds-per-day", "0.5", "--json")
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    arguments = ("--clients", "20", "--rounds", "20", "--k", "4", "--x", "2", "--simulations", "50")
+    result = disavow("plan", *arguments, "--purge-every", "30d", "--rounds-per-day", "0.5", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
     assert found["purge_every"] == 15
     assert all(row["purged_rounds"]["mean"] > 0 for row in found["plans"])
-    assert "rounds of purges" in disavow("plan", *asked, "--purge-every", "30d").stdout
+    assert "rounds of purges" in disavow("plan", *arguments, "--purge-every", "30d").stdout
     for wrong in ("30", "0d", "xd"):
-        assert disavow("plan", *asked, "--purge-every", wrong).returncode == ConfigError.exit_code
+        assert disavow("plan", *arguments, "--purge-every", wrong).returncode == ConfigError.exit_code

@@ -70,9 +70,9 @@ def test_from_the_request_over_its_approval_to_its_answer(approving: Path, disav
 def test_what_is_overdue_has_an_exit_code_of_its_own(waiting: Path, disavow: Command) -> None:
     found = disavow("due", waiting, waiting, "--json")
     assert found.returncode == OVERDUE
-    told = json.loads(found.stdout)["due"]
-    assert [(each["request"]["number"], each["overdue"]) for each in told] == [(1, True), (2, True)]
-    assert told[0]["days_left"] < 0
+    due = json.loads(found.stdout)["due"]
+    assert [(each["request"]["number"], each["overdue"]) for each in due] == [(1, True), (2, True)]
+    assert due[0]["days_left"] < 0
     assert "OVERDUE" in disavow("due", waiting).stdout
     status = disavow("status", waiting)
     assert "2 open; 2 overdue" in status.stdout
@@ -110,10 +110,10 @@ def test_releases_are_superseded_by_a_rollback_and_whoever_has_them_is_told(
     assert "2 releases are superseded" in erased.stdout
     assert disavow("export", run, "-o", model, "--to", "Ministry of Health").returncode == ConfigError.exit_code
     assert disavow("export", run, "-o", model, "--to", "Ministry of Health", "--force").returncode == 0
-    told = json.loads(disavow("releases", run, "--notices", tmp_path / "notices", "--json").stdout)
+    document = json.loads(disavow("releases", run, "--notices", tmp_path / "notices", "--json").stdout)
     # what could not be written was not recorded as given out
-    assert [each["superseded"] for each in told["releases"]] == [True, True, False]
-    notices = [Path(path) for path in told["notices"]]
+    assert [each["superseded"] for each in document["releases"]] == [True, True, False]
+    notices = [Path(path) for path in document["notices"]]
     assert sorted(path.parent for path in notices) == [tmp_path / "notices"] * 2
     texts = "".join(path.read_text() for path in notices)
     assert "To: Ministry of Health" in texts

@@ -73,9 +73,9 @@ def test_a_thinned_run_tells_one_story_from_status_to_proof(folder: Path) -> Non
     nearest = max(number for number in kept if number < first)
     verdict = Verdict(VerdictKind.ROLLBACK, first, back_to=nearest + 1)
 
-    told = json.loads(disavow("erase", run, *pair, "--dry-run", "--json").stdout)
-    assert (told["first_broken_round"], told["rollback_to_round"]) == (first, nearest + 1)
-    assert told["cost"]["rounds"] == ROUNDS - nearest
+    document = json.loads(disavow("erase", run, *pair, "--dry-run", "--json").stdout)
+    assert (document["first_broken_round"], document["rollback_to_round"]) == (first, nearest + 1)
+    assert document["cost"]["rounds"] == ROUNDS - nearest
     assert verdict.in_full in disavow("erase", run, *pair, "--dry-run").stdout
     done = disavow("erase", run, *pair, "--yes", "--openings", folder / "openings")
     assert done.returncode == 0, done.stderr
@@ -84,8 +84,8 @@ def test_a_thinned_run_tells_one_story_from_status_to_proof(folder: Path) -> Non
     assert verdict.in_full in done.stderr
     listed = process.disavow("requests", run)
     assert listed.stdout.count(verdict.in_full) == 2
-    asked = json.loads(disavow("requests", run, "--json").stdout)["requests"][0]
-    assert (asked["first_broken_round"], asked["rollback_to_round"]) == (first, nearest + 1)
+    request = json.loads(disavow("requests", run, "--json").stdout)["requests"][0]
+    assert (request["first_broken_round"], request["rollback_to_round"]) == (first, nearest + 1)
 
     shown = disavow("show-proof", run / "proofs" / "request-1.json")
     assert f"round {nearest + 1}" in shown.stdout

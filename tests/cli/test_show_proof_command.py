@@ -39,22 +39,22 @@ def test_show_proof_says_in_words_what_the_proof_says(world: World) -> None:
 
 
 def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) -> None:
-    told = json.loads(disavow("show-proof", world.proof, "--json").stdout)
-    assert (told["kind"], told["verdict"], told["key_trusted"]) == ("erasure", "deniable", False)
-    assert told["model"] == story["train"]["rounds"][-1]["model"]
-    assert [row["round"] for row in told["rounds"]] == [1, 2]
-    assert min(row["survivors"] for row in told["rounds"]) >= 2
-    assert told["policy"].keys() >= {"representatives", "delta", "relative_delta", "odds", "statistics"}
-    drawn = 1 - math.prod(1 - 1 / row["slots"] for row in told["rounds"])
-    assert told["summary"]["drawn"] == pytest.approx(drawn)
-    assert told["summary"]["worst_round"] == pytest.approx(
-        max(float(r["log10_odds"]) for r in told["rounds"]), rel=1e-5
+    document = json.loads(disavow("show-proof", world.proof, "--json").stdout)
+    assert (document["kind"], document["verdict"], document["key_trusted"]) == ("erasure", "deniable", False)
+    assert document["model"] == story["train"]["rounds"][-1]["model"]
+    assert [row["round"] for row in document["rounds"]] == [1, 2]
+    assert min(row["survivors"] for row in document["rounds"]) >= 2
+    assert document["policy"].keys() >= {"representatives", "delta", "relative_delta", "odds", "statistics"}
+    drawn = 1 - math.prod(1 - 1 / row["slots"] for row in document["rounds"])
+    assert document["summary"]["drawn"] == pytest.approx(drawn)
+    assert document["summary"]["worst_round"] == pytest.approx(
+        max(float(r["log10_odds"]) for r in document["rounds"]), rel=1e-5
     )
-    assert told["summary"]["adaptive"] is True
-    assert all(row["spread"] <= row["delta"] and 0 <= row["pairs_within_delta"] <= 1 for row in told["rounds"])
-    assert told["signed_late"] is False
-    assert told["asked_at"] <= told["judged_at"] <= told["answered_at"]
-    assert (told["policy"]["draws"], told["policy"]["mechanism"]) == ("seeded", "retrain")
+    assert document["summary"]["adaptive"] is True
+    assert all(row["spread"] <= row["delta"] and 0 <= row["pairs_within_delta"] <= 1 for row in document["rounds"])
+    assert document["signed_late"] is False
+    assert document["asked_at"] <= document["judged_at"] <= document["answered_at"]
+    assert (document["policy"]["draws"], document["policy"]["mechanism"]) == ("seeded", "retrain")
     what_if = json.loads(disavow("show-proof", world.what_if, "--json").stdout)
     assert (what_if["kind"], what_if["asked_at"], what_if["answered_at"]) == ("what-if", None, None)
 
@@ -71,11 +71,11 @@ def test_show_proof_tells_the_same_as_json(story: dict[str, Any], world: World) 
 def test_show_proof_says_what_each_policy_promises(vector: str, words: list[str]) -> None:
     shown = disavow("show-proof", VECTORS / "proofs" / f"{vector}.json", "--key", VECTORS / "keys" / "server.pub")
     assert shown.returncode == 0, shown.stderr
-    told = " ".join(shown.stdout.split())
-    assert [each for each in words if each not in told] == []
+    text = " ".join(shown.stdout.split())
+    assert [each for each in words if each not in text] == []
     adaptive, averaged = "adaptive Δ excludes nobody", "are means over all members of each cluster"
-    assert (adaptive in told) == (vector in ("two-representatives", "odds-within-the-limit"))
-    assert (averaged in told) == (vector in ("two-representatives", "relative-delta"))
+    assert (adaptive in text) == (vector in ("two-representatives", "odds-within-the-limit"))
+    assert (averaged in text) == (vector in ("two-representatives", "relative-delta"))
 
 
 def test_a_proof_of_the_version_before_is_refused_as_unreadable() -> None:
@@ -95,9 +95,9 @@ def test_a_rollback_to_the_very_models_it_undid_is_not_called_retrained(tmp_path
         "rollback to round 1; 2 rounds since the rollback end in the very models that were undone" in shown.stdout
     )
     assert "retrained from" not in shown.stdout
-    told = json.loads(disavow("show-proof", proof, "--key", tmp_path / "key", "--json").stdout)
-    assert (told["rolled_back_to"], told["retrained_from"]) == (1, None)
-    assert "the one served among them" in told["unchanged"]
+    document = json.loads(disavow("show-proof", proof, "--key", tmp_path / "key", "--json").stdout)
+    assert (document["rolled_back_to"], document["retrained_from"]) == (1, None)
+    assert "the one served among them" in document["unchanged"]
     assert "WARNING: 2 rounds since" in disavow("verify", proof, "--key", tmp_path / "key").stdout
 
 

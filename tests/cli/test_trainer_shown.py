@@ -50,5 +50,5 @@ def test_the_ledger_knows_who_trained_each_round(run: Path) -> None:
 
 def test_status_shows_it(run: Path) -> None:
     assert "compiled (rounds 1 to 2), pool (round 3)" in disavow("status", run).stdout
-    told = json.loads(disavow("status", run, "--json").stdout)
-    assert [one["trainer"] for one in told["rounds"]] == ["compiled", "compiled", "pool"]
+    document = json.loads(disavow("status", run, "--json").stdout)
+    assert [one["trainer"] for one in document["rounds"]] == ["compiled", "compiled", "pool"]

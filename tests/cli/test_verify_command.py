@@ -39,12 +39,14 @@ def test_with_everything_given_no_check_is_left_out(world: World) -> None:
     result = disavow(
         *("verify", world.proof, "--key", world.keys / "keys.json", "--opening", world.opening),
         *("--receipts", world.receipts, "--model", world.model, "--checkpoint", world.checkpoint, "--json"),
+        *("--serving", f"{world.model}.serving.json"),
     )
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
-    told = json.loads(result.stdout)
-    assert (told["valid"], told["names"], told["exit_code"]) == (True, LEAVER, 0)
-    assert checks(result) == {**dict.fromkeys(CHECKS, True), "word": None}  # it is about no records
-    assert told["not_claimed"]
+    document = json.loads(result.stdout)
+    assert (document["valid"], document["names"], document["exit_code"]) == (True, LEAVER, 0)
+    # it is about no records, and has no witnesses (`tests/federation/test_witnesses.py`)
+    assert checks(result) == {**dict.fromkeys(CHECKS, True), "word": None, "witnesses": None}
+    assert document["not_claimed"]
 
 
 def test_a_what_if_is_exit_0_only_where_one_is_asked_for(world: World) -> None:
@@ -80,8 +82,8 @@ def test_a_tampered_proof_is_exit_1_and_the_check_is_named(world: World, tmp_pat
         assert "INVALID: check 2 (signature): the signature of fl.example.org" in result.stdout
         assert "VALID proof" not in result.stdout
     result = disavow("verify", path, "--key", world.key, "--json")
-    told = json.loads(result.stdout)
-    assert (result.returncode, told["valid"], told["names"], told["exit_code"]) == (1, False, None, 1)
+    document = json.loads(result.stdout)
+    assert (result.returncode, document["valid"], document["names"], document["exit_code"]) == (1, False, None, 1)
     assert checks(result) == {"readable": True, "signature": False}
 
 
@@ -107,9 +109,9 @@ def test_another_key_opening_receipt_or_checkpoint_is_exit_1(world: World, tmp_p
 
 
 def test_a_changed_receipt_is_exit_1_in_words_and_in_json(world: World, tmp_path: Path) -> None:
-    told = json.loads((world.receipts / "receipt-1.json").read_bytes())
+    receipt = json.loads((world.receipts / "receipt-1.json").read_bytes())
     path = tmp_path / "receipt.json"
-    path.write_bytes(canonical.encode({**told, "client": STAYER}))
+    path.write_bytes(canonical.encode({**receipt, "client": STAYER}))
     result = disavow("verify", path, "--key", world.key)
     assert_refused(result, VerificationError, "slot")
     result = disavow("verify", path, "--key", world.key, "--json")
@@ -197,8 +199,8 @@ def test_without_an_opening_it_is_valid_but_names_nobody(world: World) -> None:
     assert "VALID proof, but it names nobody: give the leaver's --opening" in result.stdout
     assert LEAVER not in result.stdout
     result = disavow("verify", world.what_if, "--key", world.key, "--what-if", "--json")
-    told = json.loads(result.stdout)
-    assert (result.returncode, told["valid"], told["names"], told["exit_code"]) == (3, True, None, 3)
+    document = json.loads(result.stdout)
+    assert (result.returncode, document["valid"], document["names"], document["exit_code"]) == (3, True, None, 3)
     assert checks(result)["opening"] is None
 
 
@@ -214,10 +216,10 @@ def test_that_noise_protects_nobody_is_said_by_every_command_that_tells_of_a_pro
     assert any(said in each for each in json.loads(disavow(*good, "--json").stdout)["not_claimed"])
     shown = disavow("show-proof", world.proof)
     assert said in shown.stdout
-    told = json.loads(disavow("show-proof", world.proof, "--json").stdout)
-    assert all(float(row["log10_odds"]) > 3 for row in told["rounds"])
-    assert all(row["log10_odds"] not in shown.stdout for row in told["rounds"])
-    assert shown.stdout.count("no protection by noise") == len(told["rounds"])
+    document = json.loads(disavow("show-proof", world.proof, "--json").stdout)
+    assert all(float(row["log10_odds"]) > 3 for row in document["rounds"])
+    assert all(row["log10_odds"] not in shown.stdout for row in document["rounds"])
+    assert shown.stdout.count("no protection by noise") == len(document["rounds"])
     status = world.call("status", world.run)
     assert said in status.stdout
     assert world.made("status", world.run)["log10_odds"]["worst_composed"] > 3
@@ -250,8 +252,8 @@ def test_verify_warns_of_leaves_in_the_future(tmp_path: Path) -> None:
     result = disavow("verify", tmp_path / "proof", "--key", tmp_path / "key")
     assert result.returncode == 3
     assert "WARNING: 1 of 4 leaves are dated in the future" in result.stdout
-    told = json.loads(disavow("verify", tmp_path / "proof", "--key", tmp_path / "key", "--json").stdout)
-    assert len(told["warnings"]) == 1
+    document = json.loads(disavow("verify", tmp_path / "proof", "--key", tmp_path / "key", "--json").stdout)
+    assert len(document["warnings"]) == 1
 
 
 # -- prove and receipt refuse ------------------------------------------------------------------------------------
@@ -270,9 +272,9 @@ def test_after_one_more_round_a_good_proof_is_of_another_model_and_can_be_renewe
     assert "ANOTHER MODEL" in result.stdout
     assert "INVALID" not in result.stdout
     assert not any(line.startswith("VALID") for line in result.stdout.splitlines())
-    told = json.loads(disavow("verify", old, *good, "--model", copied.model, "--json").stdout)
-    assert (told["outcome"], told["valid"], told["exit_code"]) == ("another model", False, 13)
-    head = told["as_of"]["leaves"]
+    document = json.loads(disavow("verify", old, *good, "--model", copied.model, "--json").stdout)
+    assert (document["outcome"], document["valid"], document["exit_code"]) == ("another model", False, 13)
+    head = document["as_of"]["leaves"]
     for arguments in ((LEAVER,), ("--request", "1")):
         made = copied.made("prove", copied.run, *arguments, "-o", copied.proof)
         assert (made["kind"], made["request"], made["renewed"], made["as_of"] > head) == ("erasure", 1, True, True)
@@ -289,6 +291,6 @@ def test_without_a_model_the_model_is_not_checked_and_said_not_to_be(world: Worl
     assert "not checked" in line
     head = world.checkpoint.read_text(encoding="utf-8")
     assert "As of head " in result.stdout
-    told = json.loads(disavow("verify", world.proof, "--key", world.key, "--json").stdout)
-    assert (told["outcome"], told["as_of"]["leaves"]) == ("names nobody", int(head.split("\n")[1]) + 1)
-    assert next(check["passed"] for check in told["checks"] if check["name"] == "model") is None
+    document = json.loads(disavow("verify", world.proof, "--key", world.key, "--json").stdout)
+    assert (document["outcome"], document["as_of"]["leaves"]) == ("names nobody", int(head.split("\n")[1]) + 1)
+    assert next(check["passed"] for check in document["checks"] if check["name"] == "model") is None

@@ -214,6 +214,8 @@ def values_of(kind: Any, metadata: Iterable[Any] = ()) -> st.SearchStrategy[Any]
         found = st.text(st.characters(codec="utf-8"), min_size=shortest)
     elif kind is type(None):
         found = st.none()
+    elif get_origin(kind) is list:
+        found = st.just([])
     else:
         found = st.one_of(*(values_of(part, metadata) for part in get_args(kind)))
     return found
@@ -232,6 +234,39 @@ def numbers(kind: type[int] | type[float], metadata: Iterable[Any]) -> st.Search
         allow_nan=False,
         allow_infinity=False,
     )
+
+
+WITNESSES = [
+    {"url": f"https://witness.example.org:8322/{name}", "key": f"{name}.example.org+0123abcd+B{name * 43}"}
+    for name in ("A", "B")
+]
+
+
+def test_witnesses_are_named_once_and_no_more_are_needed_than_there_are() -> None:
+    def parsed(servers: list[dict[str, str]], **more: object) -> Settings:
+        return config.from_values({"witness": {"servers": servers, **more}}, source="run.toml")
+
+    assert parsed(WITNESSES).witness.needed == 2
+    assert parsed(WITNESSES, quorum=1).witness.needed == 1
+    assert Settings().witness.needed == 0
+    renamed = {**WITNESSES[0], "key": WITNESSES[0]["key"].replace("A.example", "C.example")}
+    for servers, more in (
+        ([WITNESSES[0], renamed], {}),
+        (WITNESSES, {"quorum": 3}),
+        (WITNESSES, {"quorum": 0}),
+        (WITNESSES, {"timeout": 61.0}),
+        ([{**WITNESSES[0], "url": "ftp://witness.example.org"}], {}),
+        ([{**WITNESSES[0], "url": "https://user@witness.example.org"}], {}),
+        ([{**WITNESSES[0], "key": "A.example.org+0123abcd+A" + "A" * 43}], {}),
+        ([{"url": "https://witness.example.org"}], {}),
+    ):
+        with refuses(ConfigError, "witness"):
+            parsed(servers, **more)
+
+
+def test_witnesses_of_a_run_may_change() -> None:
+    named = config.from_values({"witness": {"servers": WITNESSES}}, source="run.toml")
+    assert config.settings_digest(named) == config.settings_digest(Settings())
 
 
 @st.composite
@@ -260,6 +295,9 @@ def any_settings(draw: st.DrawFn) -> Settings:
     if values["mechanism"]["name"] == "federaser":
         values["ledger"]["retention"] = "all"
         values["deniability"]["purge"] = "never"
+    servers = draw(st.lists(st.sampled_from(WITNESSES), unique_by=lambda server: server["key"]))
+    quorum = draw(st.none() | st.integers(1, len(servers))) if servers else None
+    values["witness"] |= {"servers": servers, "quorum": quorum}
     if values["engine"]["name"] == "sequential":
         values["engine"] |= {"device": "cpu", "precision": "float32"}
     return Settings(**values)

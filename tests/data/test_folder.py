@@ -21,10 +21,10 @@ def source(folder: Path, name: str = "mnist") -> FolderSource:
 
 
 def test_the_setting_comes_before_the_variable_and_without_either_there_is_no_folder(tmp_path: Path) -> None:
-    told = {"DISAVOW_DATA_DIR": str(tmp_path)}
-    assert folder_of("/somewhere", told) == ("data.dir", Path("/somewhere"))
-    assert folder_of("~/data", told) == ("data.dir", Path.home() / "data")
-    assert folder_of(None, told) == ("DISAVOW_DATA_DIR", tmp_path)
+    variables = {"DISAVOW_DATA_DIR": str(tmp_path)}
+    assert folder_of("/somewhere", variables) == ("data.dir", Path("/somewhere"))
+    assert folder_of("~/data", variables) == ("data.dir", Path.home() / "data")
+    assert folder_of(None, variables) == ("DISAVOW_DATA_DIR", tmp_path)
     assert folder_of(None, {}) is None
     assert folder_of(None, {"DISAVOW_DATA_DIR": ""}) is None
 

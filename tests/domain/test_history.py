@@ -29,8 +29,8 @@ DAY = timedelta(days=1)
     ],
 )
 def test_a_request_is_due_on_the_same_day_of_the_next_month_or_its_last(received: str, due: str) -> None:
-    asked = datetime.fromisoformat(received)
-    assert Deadline.after(asked, ()).due == datetime.fromisoformat(due)
+    moment = datetime.fromisoformat(received)
+    assert Deadline.after(moment, ()).due == datetime.fromisoformat(due)
 
 
 @given(moments, st.integers(0, 40))
@@ -134,10 +134,14 @@ def test_json_tells_all_of_it() -> None:
         "many",
         months_after_due := (datetime(2027, 3, 1, tzinfo=UTC)),
     )
-    told = request(RequestState.WAITING, event).to_json()
-    assert (told["due"], told["extended_until"]) == (months_after_due.isoformat(),) * 2
-    assert (told["approval"], told["paused_since"], told["purged_at"]) == (Approval.NOT_NEEDED, None, None)
-    assert told["history"] == [
+    document = request(RequestState.WAITING, event).to_json()
+    assert (document["due"], document["extended_until"]) == (months_after_due.isoformat(),) * 2
+    assert (document["approval"], document["paused_since"], document["purged_at"]) == (
+        Approval.NOT_NEEDED,
+        None,
+        None,
+    )
+    assert document["history"] == [
         {
             "kind": "extended",
             "at": "2027-01-02T00:00:00+00:00",

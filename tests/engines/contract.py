@@ -103,8 +103,8 @@ def by_hand(case: Case, client: str, round_number: int) -> Tensor:
         gradients = torch.autograd.grad(functional.cross_entropy(network(images), labels), parameters)
         with torch.no_grad():
             for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
-                slope = gradient.add(parameter, alpha=settings.weight_decay)
-                velocity[i] = slope if step == 0 else velocity[i] * settings.momentum + slope
+                decayed = gradient.add(parameter, alpha=settings.weight_decay)
+                velocity[i] = decayed if step == 0 else velocity[i] * settings.momentum + decayed
                 parameter.add_(velocity[i], alpha=-settings.learning_rate)
     return model_of(network).vector - case.model.vector
 
@@ -213,11 +213,11 @@ class EngineContract(ABC):
         case, other = a_case(), a_case(settings=SETTINGS.model_copy(update={"epochs": epochs}))
         engine = self.make(case)
         before = engine.train(case.model, list(PARTS), 2)
-        asked = engine.train(case.model, list(PARTS), 2, epochs=epochs)
-        for client, row in zip(asked.clients, asked.vectors, strict=True):
+        updates = engine.train(case.model, list(PARTS), 2, epochs=epochs)
+        for client, row in zip(updates.clients, updates.vectors, strict=True):
             self.near(row, by_hand(other, client, 2))
         self.alike(engine.train(case.model, list(PARTS), 2).vectors, before.vectors)
-        assert float((asked.vectors - before.vectors)[1].abs().max()) > 1e-3
+        assert float((updates.vectors - before.vectors)[1].abs().max()) > 1e-3
 
     def test_a_larger_step_moves_a_client_further(self) -> None:
         lengths = []

@@ -29,11 +29,11 @@ class OneByOne:
     """A trainer without any tricks."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.batch_sizes: list[int] = []
         self.broken: set[int] = set()
 
     def train(self, asks: Sequence[Ask]) -> list[Updates]:
-        self.asked.append(len(asks))
+        self.batch_sizes.append(len(asks))
         found = [SequentialEngine(ask.workload).train(ask.model, ask.clients, ask.round_number) for ask in asks]
         for number in self.broken:
             found[number] = replace(found[number], vectors=torch.full_like(found[number].vectors, torch.nan))
@@ -79,7 +79,7 @@ def test_each_federation_goes_as_if_it_were_alone(
 ) -> None:
     for _ in range(2):
         recorded = run_rounds(federations)
-    assert trainer.asked == [3, 3]
+    assert trainer.batch_sizes == [3, 3]
     assert [each.number for each in recorded] == [2, 2, 2]
     with ExitStack() as stack:
         for seed, in_step in zip((1, 2, 3), federations, strict=True):
@@ -96,7 +96,7 @@ def test_a_training_call_has_enough_clients_and_not_many_more(
 ) -> None:
     monkeypatch.setattr(batched_rounds, "_ENOUGH", 5)
     recorded = run_rounds(federations)
-    assert trainer.asked == [2, 1]
+    assert trainer.batch_sizes == [2, 1]
     assert [each.number for each in recorded] == [1, 1, 1]
     assert len({each.ledger.summary(1).after for each in federations}) == 3
 

@@ -91,12 +91,12 @@ def held(run: Federation | Path, request: int, client: str, **more: Any) -> Repo
     """The report of a request's proof, which must hold and name this client."""
     if "checkpoint" in more:
         more["checkpoint"] = more["checkpoint"].encode()
-    asked = VerificationInputs(
+    inputs = VerificationInputs(
         proof=proof_of(run, request),
         opening=opening_of(run, request),
         **{"trusted": trust(), **more},
     )
-    report = verify(asked)
+    report = verify(inputs)
     assert report.opening is not None
     assert report.opening.client == client
     return report

@@ -51,29 +51,29 @@ def forecast(run: Federation, *clients: str) -> Forecast:
 
 
 def check_against_what_happens(run: Federation, leavers: list[str]) -> Forecast:
-    told = forecast(run, *leavers)
+    foreseen = forecast(run, *leavers)
     before = digests(run.ledger)
     answered = leave(run, *leavers)
     verdicts = {request.verdict for request in answered} - {Verdict(VerdictKind.NEVER_PRESENT)}
-    assert (verdicts or {Verdict(VerdictKind.NEVER_PRESENT)}) == {told.verdict}
+    assert (verdicts or {Verdict(VerdictKind.NEVER_PRESENT)}) == {foreseen.verdict}
     cost = answered[0].cost
     assert cost is not None
     assert (cost.rounds, cost.client_epochs, cost.exchanged_bytes) == (
-        told.cost.rounds,
-        told.cost.client_epochs,
-        told.cost.exchanged_bytes,
+        foreseen.cost.rounds,
+        foreseen.cost.client_epochs,
+        foreseen.cost.exchanged_bytes,
     )
     for client, request in zip(leavers, answered, strict=True):
         summary = run.summary_of(request.number)
         assert summary is not None
-        assert summary.composed == (pytest.approx(told.odds[client]) if summary.rounds else None)
-    assert run.ledger.last_round == told.served
-    assert bool(answered[0].remark) == (told.obstacle is not None)
-    if told.obstacle is not None:
-        assert told.obstacle in answered[0].remark
-    if told.verdict.round is None:
+        assert summary.composed == (pytest.approx(foreseen.odds[client]) if summary.rounds else None)
+    assert run.ledger.last_round == foreseen.served
+    assert bool(answered[0].remark) == (foreseen.obstacle is not None)
+    if foreseen.obstacle is not None:
+        assert foreseen.obstacle in answered[0].remark
+    if foreseen.verdict.round is None:
         assert digests(run.ledger) == before
-    return told
+    return foreseen
 
 
 @pytest.mark.parametrize("variety", range(len(VARIETY)))
@@ -83,8 +83,8 @@ def test_it_is_what_then_really_happens(tmp_path: Path, variety: int) -> None:
     with trained_toy(tmp_path / "run", toy_settings(**VARIETY[variety])) as run:
         while len(run.ledger.clients()) > 1:
             some = history.sample(run.ledger.clients(), min(len(run.ledger.clients()), history.choice([1, 2])))
-            told = check_against_what_happens(run, some)
-            seen.add(f"{told.verdict.kind.value} {told.obstacle is not None}")
+            foreseen = check_against_what_happens(run, some)
+            seen.add(f"{foreseen.verdict.kind.value} {foreseen.obstacle is not None}")
     # histories in which everything comes out alike would show little
     assert len(seen) >= 2, seen
 
@@ -110,34 +110,34 @@ def test_it_can_be_told_while_another_process_holds_the_run(tmp_path: Path) -> N
 
 def test_a_deniable_request_costs_nothing(tmp_path: Path) -> None:
     with trained_toy(tmp_path / "run", toy_settings()) as run:
-        told = forecast(run, "client-01")
-        assert told.odds.keys() == {"client-01"}
-        assert replace(told, odds={}) == Forecast(Verdict(VerdictKind.DENIABLE), Cost(), served=4)
+        foreseen = forecast(run, "client-01")
+        assert foreseen.odds.keys() == {"client-01"}
+        assert replace(foreseen, odds={}) == Forecast(Verdict(VerdictKind.DENIABLE), Cost(), served=4)
 
 
 def test_it_counts_rounds_epochs_and_bytes(tmp_path: Path) -> None:
     with trained_toy(tmp_path / "run", toy_settings()) as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
-        told = forecast(run, *pair)
-        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
-        assert (told.served, told.obstacle) == (4, None)
-        assert {**asdict(told.cost), "seconds": 0} == {
+        foreseen = forecast(run, *pair)
+        assert foreseen.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert (foreseen.served, foreseen.obstacle) == (4, None)
+        assert {**asdict(foreseen.cost), "seconds": 0} == {
             "rounds": 4,
             "client_epochs": 4 * 7 * 2,  # seven survivors, two local epochs
             "exchanged_bytes": 2 * 4 * 7 * 4 * run.ledger.layout.size,  # there and back, float32
             "seconds": 0,
         }
-        assert told.cost.seconds > 0
+        assert foreseen.cost.seconds > 0
         # naming somebody twice is naming them once
-        assert forecast(run, *pair, *pair) == told
+        assert forecast(run, *pair, *pair) == foreseen
 
 
 def test_it_says_first_that_nothing_can_be_retrained(tmp_path: Path) -> None:
     with trained_toy(tmp_path / "run", toy_settings(clients=4)) as run:
-        told = forecast(run, "client-01", "client-02", "client-03")
-        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
-        assert (told.served, told.cost) == (0, Cost())
-        assert told.obstacle == "1 participants are left, fewer than k = 3"
+        foreseen = forecast(run, "client-01", "client-02", "client-03")
+        assert foreseen.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert (foreseen.served, foreseen.cost) == (0, Cost())
+        assert foreseen.obstacle == "1 participants are left, fewer than k = 3"
 
 
 def test_who_never_took_part_is_foretold_so_and_in_company_shares_its_fate(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_requests_that_wait_are_judged_with_it_and_so_foretold_with_it(tmp_path:
     with trained_toy(tmp_path / "run", toy_settings()) as run:
         one, two = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, one)
-        told = forecast(run, two)
+        foreseen = forecast(run, two)
         [_, request] = [*run.ledger.requests(), *leave(run, two)]
-        assert told.verdict == request.verdict
+        assert foreseen.verdict == request.verdict
 
 
 def test_an_interrupted_rebuild_is_taken_into_account(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_an_interrupted_rebuild_is_taken_into_account(tmp_path: Path) -> None:
         # two of the four rounds are rebuilt when the next ones come
         pairs = combinations(sorted(run.ledger.membership(1)[0]), 2)
         pair = next(pair for pair in pairs if forecast(run, *pair).verdict.round == 1)
-        told = forecast(run, *pair)
-        assert told.served == 4
+        foreseen = forecast(run, *pair)
+        assert foreseen.served == 4
         leave(run, *pair)
-        assert [s.number for s in standing(run.ledger)] == list(range(1, told.served + 1))
+        assert [s.number for s in standing(run.ledger)] == list(range(1, foreseen.served + 1))
 
 
 def test_a_copy_of_a_run_is_told_the_same(tmp_path: Path) -> None:
@@ -231,15 +231,15 @@ def test_a_spent_budget_is_foretold_and_what_it_allows_is_rebuilt(
     settings = toy_settings(**changed, rounds=4, privacy={"epsilon": epsilon})
     with trained_toy(tmp_path / "run", settings) as run:
         leavers = [*run.ledger.membership(1)[0]]
-        told = check_against_what_happens(run, leavers)
-        assert told.verdict == Verdict(VerdictKind.ROLLBACK, 1)
-        assert told.obstacle is not None
-        assert "the privacy budget is spent" in told.obstacle
-        assert told.served in ({0} if more == 0 else {1, 2, 3})
+        foreseen = check_against_what_happens(run, leavers)
+        assert foreseen.verdict == Verdict(VerdictKind.ROLLBACK, 1)
+        assert foreseen.obstacle is not None
+        assert "the privacy budget is spent" in foreseen.obstacle
+        assert foreseen.served in ({0} if more == 0 else {1, 2, 3})
         [remark] = {request.remark for request in run.ledger.requests()}
-        start = "not retrained: " if told.served == 0 else f"retrained only up to round {told.served}: "
+        start = "not retrained: " if foreseen.served == 0 else f"retrained only up to round {foreseen.served}: "
         assert remark.startswith(start)
-        assert len(run.ledger.events()) == 4 + told.served
+        assert len(run.ledger.events()) == 4 + foreseen.served
         with pytest.raises(BudgetSpent):
             run.train()
         # who is deniable is still answered at once, and whoever is not still brings a rollback
@@ -263,11 +263,11 @@ def test_a_round_whose_fixed_clusters_are_all_empty_ends_the_rebuild(
         [leavers] = run.ledger.membership(at)
         first = min(n for n in range(1, 5) if run.ledger.membership(n) == (leavers,))
         assert first == at  # or the case is another one
-        told = check_against_what_happens(run, list(leavers))
-        assert (told.verdict, told.served) == (Verdict(VerdictKind.ROLLBACK, at), at - 1)
-        assert told.obstacle is not None
+        foreseen = check_against_what_happens(run, list(leavers))
+        assert (foreseen.verdict, foreseen.served) == (Verdict(VerdictKind.ROLLBACK, at), at - 1)
+        assert foreseen.obstacle is not None
         room = room_for(run.ledger, run.options, at)
-        assert (room.rounds, room.obstacle) == (0, told.obstacle)
+        assert (room.rounds, room.obstacle) == (0, foreseen.obstacle)
         assert leave(run) == ()
     with reopen_toy(tmp_path / "run") as run, pytest.raises(RoundRefused):
         run.train()

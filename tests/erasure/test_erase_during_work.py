@@ -24,11 +24,11 @@ from tests.erasure.mechanisms.contract import (
 
 
 def test_requests_placed_during_training_are_honoured_between_rounds(tmp_path: Path) -> None:
-    told: list[tuple[str, object]] = []
+    events: list[tuple[str, object]] = []
     with start_toy(tmp_path / "run", toy_settings(rounds=5)) as run:
 
         def on_round(summary: RoundSummary) -> None:
-            told.append(("round", (summary.number, summary.attempt, summary.participants)))
+            events.append(("round", (summary.number, summary.attempt, summary.participants)))
             if (summary.number, summary.attempt) == (2, 1):
                 ask(run, "client-01")
             if (summary.number, summary.attempt) == (4, 1):
@@ -37,14 +37,14 @@ def test_requests_placed_during_training_are_honoured_between_rounds(tmp_path: P
         run.train(
             Callbacks(
                 on_round,
-                lambda verdict, requests: told.append(("verdict", (str(verdict), requests))),
-                lambda request: told.append(("answer", request.number)),
+                lambda verdict, requests: events.append(("verdict", (str(verdict), requests))),
+                lambda request: events.append(("answer", request.number)),
             )
         )
         assert run.ledger.next_round() == (6, 1)
     rebuilt = [("round", (n, 2, 6)) for n in (1, 2, 3, 4)]
     first_two = [("round", (1, 1, 9)), ("round", (2, 1, 9))]
-    assert told == [
+    assert events == [
         *first_two,
         ("verdict", ("deniable", 1)),
         ("answer", 1),
@@ -60,23 +60,25 @@ def test_requests_placed_during_training_are_honoured_between_rounds(tmp_path: P
 
 
 def test_a_request_that_arrives_during_a_rebuild_waits_for_one_round_at_most(tmp_path: Path) -> None:
-    told: list[object] = []
+    events: list[object] = []
     with toy(tmp_path / "run", clients=12, clustering={"sticky": False}) as run:
         first = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, *first)
 
         def on_round(summary: RoundSummary) -> None:
-            told.append((summary.number, summary.attempt))
+            events.append((summary.number, summary.attempt))
             if (summary.number, summary.attempt) == (2, 2):
                 # in round 2, as just rebuilt, these two break it; round 1 is rebuilt already and may hold
                 ask(run, *sorted(run.ledger.membership(2)[0])[:2])
 
-        answered = run.answer(Callbacks(on_round, lambda verdict, requests: told.append((str(verdict), requests))))
+        answered = run.answer(
+            Callbacks(on_round, lambda verdict, requests: events.append((str(verdict), requests)))
+        )
         second = answered[-1].verdict
         assert second is not None
         assert second.round in (1, 2)
         again = [(n, 3 if n <= 2 else 2) for n in range(second.round, 5)]
-        assert told == [("rollback to round 1", 2), (1, 2), (2, 2), (f"{second}", 2), *again]
+        assert events == [("rollback to round 1", 2), (1, 2), (2, 2), (f"{second}", 2), *again]
         assert [s.number for s in standing(run.ledger)] == [1, 2, 3, 4]
         assert [request.state for request in run.ledger.requests()] == [RequestState.ANSWERED] * 4
         assert erasure_rows(run.ledger) == 2
@@ -91,19 +93,19 @@ def test_a_deniable_request_during_a_rebuild_does_not_wait_for_its_end(tmp_path:
     with toy(tmp_path / "run") as run:
         pair = sorted(run.ledger.membership(1)[0])[:2]
         ask(run, *pair)
-        asked: list[str] = []
+        requesters: list[str] = []
 
         def on_round(summary: RoundSummary) -> None:
             if summary.number == 1:
-                asked.append(run.ledger.clients()[0])
-                ask(run, *asked)
+                requesters.append(run.ledger.clients()[0])
+                ask(run, *requesters)
 
         answered = run.answer(Callbacks(on_round))
         assert [str(request.verdict) for request in answered] == ["deniable"] + ["rollback to round 1"] * 2
         assert answered[0].answered_at is not None
         assert answered[0].answered_at < standing(run.ledger)[2].recorded_at
         assert [s.participants for s in standing(run.ledger)] == [7, 6, 6, 6]
-        for client in (*pair, *asked):
+        for client in (*pair, *requesters):
             assert files_with(tmp_path / "run", client) == []
     assert fsck(tmp_path / "run") == []
 

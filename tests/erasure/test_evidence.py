@@ -141,14 +141,14 @@ def test_random_ledgers_are_judged_as_the_definition_says(
                 present = sorted(set(POPULATION) - story.gone)
                 # many questions on each state: asking is cheap, and changes nothing
                 for _ in range(12):
-                    asked, x, drawn = (
+                    requesters, x, drawn = (
                         set(rng.sample(present, rng.randint(1, 3))),
                         rng.randint(1, 4),
                         rng.randint(1, 2),
                     )
-                    due = story.naive(asked, x + drawn - 1)
-                    found = story.judged(asked, replace(policy, x=x, representatives=drawn))
-                    assert found == due, (seed, sorted(asked), x, drawn)
+                    due = story.naive(requesters, x + drawn - 1)
+                    found = story.judged(requesters, replace(policy, x=x, representatives=drawn))
+                    assert found == due, (seed, sorted(requesters), x, drawn)
                     verdicts.add(str(due))
                 leavers = set(rng.sample(present, rng.randint(1, 2)))
                 due = story.naive(leavers, 1)
@@ -192,9 +192,9 @@ def withdrawn(ledger: Ledger, *leavers: str) -> None:
     Story(ledger, random.Random(), None, [], set()).withdraw(set(leavers), None, delete=True)
 
 
-def clusters_of(told: Iterable[ClusterEvidence | RebuiltEvidence]) -> list[ClusterEvidence]:
+def clusters_of(shown: Iterable[ClusterEvidence | RebuiltEvidence]) -> list[ClusterEvidence]:
     """All of it, where nothing was rebuilt."""
-    found = list(told)
+    found = list(shown)
     assert all(isinstance(each, ClusterEvidence) for each in found)
     return [each for each in found if isinstance(each, ClusterEvidence)]
 
@@ -219,8 +219,8 @@ def test_only_clusters_that_held_a_leaver_are_judged(four: Ledger) -> None:
     withdrawn(four, "ed")
     with four._connect() as connection:
         numbers = numbers_of(four, {"bo"})
-        told = clusters_of(evidence(connection, four.members, numbers, POLICY))
-    assert sorted((cluster.round, cluster.survivors, cluster.leavers) for cluster in told) == [
+        shown = clusters_of(evidence(connection, four.members, numbers, POLICY))
+    assert sorted((cluster.round, cluster.survivors, cluster.leavers) for cluster in shown) == [
         (1, 2, tuple(numbers)),
         (2, 2, tuple(numbers)),
     ]
@@ -230,8 +230,8 @@ def test_the_ratio_is_that_of_the_proof(four: Ledger) -> None:
     """displacement / τ: 0.6·0.25 over σ·√((0.6·0.25)² + (0.4·0.25)²), whatever the number of representatives."""
     due = 0.15 / (POLICY.sigma * (0.15**2 + 0.1**2) ** 0.5)
     with four._connect() as connection:
-        told = clusters_of(evidence(connection, four.members, numbers_of(four, {"bo"}), POLICY))
-    assert [cluster.ratio for cluster in told] == pytest.approx([due, due])
+        shown = clusters_of(evidence(connection, four.members, numbers_of(four, {"bo"}), POLICY))
+    assert [cluster.ratio for cluster in shown] == pytest.approx([due, due])
 
 
 def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
@@ -242,14 +242,14 @@ def test_superseded_rounds_are_no_evidence(four: Ledger) -> None:
         erasure = journal.open_erasure(connection, four.members, waiting, verdict, mechanism="retrain", at=MOMENT)
         journal.supersede(connection, 2, erasure)
     with four._connect() as connection:
-        told = evidence(connection, four.members, numbers_of(four, {"al", "di"}), POLICY)
-        assert {cluster.round for cluster in told} == {1}
+        shown = evidence(connection, four.members, numbers_of(four, {"al", "di"}), POLICY)
+        assert {cluster.round for cluster in shown} == {1}
 
 
 def test_each_cluster_is_shown_once_even_when_it_loses_several(four: Ledger) -> None:
     with four._connect() as connection:
-        told = clusters_of(evidence(connection, four.members, numbers_of(four, {"al", "bo", "cy"}), POLICY))
-        assert [(cluster.survivors, len(cluster.leavers)) for cluster in told] == [(0, 3), (0, 3)]
+        shown = clusters_of(evidence(connection, four.members, numbers_of(four, {"al", "bo", "cy"}), POLICY))
+        assert [(cluster.survivors, len(cluster.leavers)) for cluster in shown] == [(0, 3), (0, 3)]
 
 
 def test_nobody_leaving_is_no_evidence(four: Ledger) -> None:
@@ -268,9 +268,9 @@ def test_more_leavers_than_one_statement_can_carry(tmp_path: Path) -> None:
         )
         leaving = numbers_of(ledger, set(ids[:1200]))
         with ledger._connect() as connection:
-            told = clusters_of(evidence(connection, ledger.members, leaving, POLICY))
-    assert len(told) == 600
-    assert sum(cluster.survivors for cluster in told) == 0
+            shown = clusters_of(evidence(connection, ledger.members, leaving, POLICY))
+    assert len(shown) == 600
+    assert sum(cluster.survivors for cluster in shown) == 0
 
 
 def test_it_only_reads(four: Ledger) -> None:
@@ -289,19 +289,19 @@ def test_it_is_answered_from_indexes(four: Ledger) -> None:
     """The cost of asking grows with the rounds, each of which is looked up; no other table is walked through."""
     withdrawn(four, "ed")
     plans: list[str] = []
-    asked: list[str] = []
+    statements: list[str] = []
     with four._connect() as connection:
         leavers = numbers_of(four, {"bo", "di"})
 
         @sa.event.listens_for(connection, "before_cursor_execute")
         def explain(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
-            asked.append(statement)
+            statements.append(statement)
             cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             plans.extend(row[3] for row in cursor.fetchall())
 
-        told = list(evidence(connection, four.members, leavers, POLICY))
-    assert told
-    assert len(asked) > 2
+        shown = list(evidence(connection, four.members, leavers, POLICY))
+    assert shown
+    assert len(statements) > 2
     assert any("SEARCH" in plan for plan in plans)
     assert [plan for plan in plans if SCAN.search(plan)] == []
 

@@ -16,6 +16,7 @@ from disavow.domain import Cluster, Slot, VerdictKind
 from disavow.erasure.dry_run import foresee
 from disavow.erasure.erase import answer_without_training
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger, odds
 from disavow.rounds.options import RoundOptions
 from tests.ledger.making import MOMENT, POLICY, create, member, record_next
@@ -78,7 +79,9 @@ def counting(ledger: Ledger) -> Iterator[Counted]:
 
 def erase(ledger: Ledger) -> None:
     ledger.place_requests(["leaver"], at=MOMENT)
-    [answered] = answer_without_training(ledger, OPTIONS, Retrain(), openings=ledger.directory.parent / "openings")
+    [answered] = answer_without_training(
+        ledger, OPTIONS, Retrain(), Reporting(openings=ledger.directory.parent / "openings")
+    )
     assert answered.verdict is not None
     assert answered.verdict.kind is VerdictKind.DENIABLE
 

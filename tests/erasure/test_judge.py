@@ -67,10 +67,10 @@ def test_a_cluster_may_be_as_wide_as_delta_and_no_wider(spread: float, verdict: 
 
 def test_the_earliest_broken_round_wins_whatever_the_order() -> None:
     holding = {7: False, 2: True, 4: False, 9: False, 1: True}
-    told = [counted(5 * holds, number=number) for number, holds in holding.items()]
+    found = [counted(5 * holds, number=number) for number, holds in holding.items()]
     for seed in range(10):
-        random.Random(seed).shuffle(told)
-        assert judge(iter(told), POLICY) == rollback(4)
+        random.Random(seed).shuffle(found)
+        assert judge(iter(found), POLICY) == rollback(4)
 
 
 # -- odds over all rounds ------------------------------------------------------------------------------------------
@@ -78,10 +78,10 @@ def test_the_earliest_broken_round_wins_whatever_the_order() -> None:
 
 def test_the_first_round_that_takes_the_odds_beyond_the_limit_is_undone() -> None:
     """γ = exp(S²/2 + 1.645·S) with S² the sum of squared ratios: 8.5 after one round of ratio 1, 27.8 after two."""
-    told = [counted(9, number=number) for number in (3, 5, 8)]
-    assert judge(told, POLICY) == DENIABLE
+    found = [counted(9, number=number) for number in (3, 5, 8)]
+    assert judge(found, POLICY) == DENIABLE
     for limit, verdict in ((8.0, rollback(3)), (9.0, rollback(5)), (30.0, rollback(8)), (80.0, DENIABLE)):
-        assert judge(reversed(told), replace(POLICY, odds=limit)) == verdict
+        assert judge(reversed(found), replace(POLICY, odds=limit)) == verdict
     assert math.exp(0.5 + 1.645) == pytest.approx(8.5, abs=0.1)
 
 
@@ -117,11 +117,11 @@ cluster_evidence = st.builds(
     st.sampled_from([None, 2.0, 100.0]),
 )
 def test_it_is_the_definition_word_for_word(
-    told: list[ClusterEvidence], x: int, drawn: int, odds: float | None
+    found: list[ClusterEvidence], x: int, drawn: int, odds: float | None
 ) -> None:
     """Round by round from the first, as a person would go through it."""
     expected, squares = DENIABLE, dict.fromkeys((1, 2, 3), 0.0)
-    for cluster in sorted(told, key=lambda each: each.round):
+    for cluster in sorted(found, key=lambda each: each.round):
         broken = cluster.survivors < x + drawn - 1 or cluster.spread > cluster.delta
         for leaver in cluster.leavers:
             squares[leaver] += math.inf if cluster.ratio is None else cluster.ratio**2
@@ -131,13 +131,13 @@ def test_it_is_the_definition_word_for_word(
             expected = rollback(cluster.round)
             break
     policy = replace(POLICY, k=9, x=x, representatives=drawn, odds=odds)
-    assert judge(told, policy) == expected
+    assert judge(found, policy) == expected
 
 
 @PROPERTY
 @given(st.lists(cluster_evidence, min_size=1, max_size=6), st.integers(1, 5))
-def test_asking_for_more_survivors_never_makes_anything_deniable(told: list[ClusterEvidence], x: int) -> None:
-    lax, strict = (judge(told, replace(POLICY, k=9, x=asked)).round or 99 for asked in (x, x + 1))
+def test_asking_for_more_survivors_never_makes_anything_deniable(found: list[ClusterEvidence], x: int) -> None:
+    lax, strict = (judge(found, replace(POLICY, k=9, x=survivors)).round or 99 for survivors in (x, x + 1))
     assert strict <= lax
 
 

@@ -156,20 +156,20 @@ def enumerated(
             for longer, more in extended(standing, people, now):
                 after[longer, people, requests, first] += chance * more * (1 - rate)
                 for leaver in people:
-                    asked = chance * more * rate / len(people)
+                    probability = chance * more * rate / len(people)
                     survivors = people - {leaver} if unit == "client" else people
                     left = tuple(frozenset(group - {leaver} for group in partition) for partition in longer)
                     short = [i for i, partition in enumerate(left) if any(len(group) < x for group in partition)]
                     cause = first or (requests + 1 if short else 0)
-                    exact.rollbacks += asked * bool(short)
+                    exact.rollbacks += probability * bool(short)
                     if len(survivors) < k:
-                        exact.ends[requests + 1, cause] += asked
+                        exact.ends[requests + 1, cause] += probability
                     elif short:
-                        exact.retrained_rounds += asked * (now - short[0])
+                        exact.retrained_rounds += probability * (now - short[0])
                         for rebuilt, part in extended(left[: short[0]], survivors, now):
-                            after[rebuilt, survivors, requests + 1, cause] += asked * part
+                            after[rebuilt, survivors, requests + 1, cause] += probability * part
                     else:
-                        after[left, survivors, requests + 1, cause] += asked
+                        after[left, survivors, requests + 1, cause] += probability
         states = after
     for (_, _, requests, first), chance in states.items():
         exact.ends[requests, first] += chance
@@ -305,9 +305,9 @@ def test_sticky_clusters_need_far_less_retraining_at_the_papers_size(k: int, x: 
 def test_every_leaver_breaks_every_round_where_clusters_have_no_spare_member(clustering: Clustering) -> None:
     # k = x and all clusters of exactly k: the first request after round r always retrains r rounds
     outcomes = run(Federation(12, 9, 0.3), 3, 3, clustering)
-    asked = outcomes.requests > 0
-    assert (outcomes.first_rollback[asked] == 1).all()
-    assert (outcomes.rollbacks[asked] >= 1).all()
+    requested = outcomes.requests > 0
+    assert (outcomes.first_rollback[requested] == 1).all()
+    assert (outcomes.rollbacks[requested] >= 1).all()
     assert (outcomes.retrained_rounds[outcomes.requests == 1] <= 9).all()
     assert (outcomes.retrained_rounds[outcomes.requests == 1] >= 1).all()
 
@@ -370,7 +370,7 @@ def run(federation: Federation, k: int, x: int, clustering: Clustering, *, seed:
 
 
 def test_simulations_come_in_batches_that_add_up() -> None:
-    told: list[int] = []
+    progress: list[int] = []
     federation = Federation(clients=1000, rounds=200, request_rate=0.05)
     found = plan(
         federation,
@@ -379,10 +379,10 @@ def test_simulations_come_in_batches_that_add_up() -> None:
         clustering="sticky",
         simulations=100,
         rng=np.random.default_rng(1),
-        on_progress=told.append,
+        on_progress=progress.append,
     )
-    assert sum(told) == found.simulations == 100
-    assert len(told) > 1
+    assert sum(progress) == found.simulations == 100
+    assert len(progress) > 1
 
 
 def test_intervals_are_the_textbook_ones() -> None:

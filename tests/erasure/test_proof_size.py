@@ -125,10 +125,10 @@ def test_the_dry_run_foresees_it(
         assert foresee(run.ledger, [client], run.options, run.mechanism).too_large is None
         limit(monkeypatch, foreseen - 1)
         assert foresee(run.ledger, [client], run.options, run.mechanism).too_large == foreseen
-    told: dict[str, Any] = {"wait": 0.0, "retrain": True, "check": False, "yes": False, "openings": None}
+    options: dict[str, Any] = {"wait": 0.0, "retrain": True, "check": False, "yes": False, "openings": None}
     for as_json, words in ((False, f"up to {foreseen:,} bytes"), (True, f'"proof_too_large": {foreseen}')):
         wanted = command.wanted([client], None, None, None, unchecked=False)
-        command.erase(tmp_path / "run", wanted, dry_run=True, as_json=as_json, **told)
+        command.erase(tmp_path / "run", wanted, dry_run=True, as_json=as_json, **options)
         assert words in capsys.readouterr().out
 
 

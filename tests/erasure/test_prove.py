@@ -171,10 +171,10 @@ def test_any_story_of_leaving_and_training_is_proved_to_its_end(
                     made = prove_what_if(run.ledger, client)
                 except LedgerError:
                     continue
-                asked = VerificationInputs(
+                inputs = VerificationInputs(
                     made.sealed(SERVER), trust(), made.opening.encode(), received(run, client)
                 )
-                assert verify(replace(asked, what_if=True)).valid
+                assert verify(replace(inputs, what_if=True)).valid
         assert kinds
     assert fsck(tmp_path / "run") == []
 
@@ -233,11 +233,11 @@ def test_a_client_who_asks_while_another_rollback_is_under_way_is_proved_too(tmp
         pair = pair_first_together_in(run.ledger, 2)
         other = next(client for client in run.ledger.clients() if client not in pair)
         ask(run, *pair)
-        asked: list[int] = []
+        numbers: list[int] = []
 
         def on_round(summary: object) -> None:
-            if not asked:
-                asked.extend(ask(run, other))
+            if not numbers:
+                numbers.extend(ask(run, other))
 
         run.answer(Callbacks(on_round))
         assert [request.state for request in run.ledger.requests()] == [RequestState.ANSWERED] * 3

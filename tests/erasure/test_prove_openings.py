@@ -288,15 +288,15 @@ def test_an_opening_goes_where_it_was_asked_for_whoever_answers(tmp_path: Path) 
     with trained(tmp_path / "run", **CLUSTER) as run:
         wish = tmp_path / "for client-04"
         wish.mkdir()
-        told: dict[int, Path] = {}
+        written: dict[int, Path] = {}
         [number] = run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)
         [other] = run.ledger.place_requests(["client-01"], at=MOMENT)
-        run.answer(Callbacks(on_opening=told.__setitem__))
-        assert told == {
+        run.answer(Callbacks(on_opening=written.__setitem__))
+        assert written == {
             number: opening_path(wish, run.ledger.run_id, number),
             other: opening_path(default_openings(run.ledger.directory), run.ledger.run_id, other),
         }
-        assert all(path.exists() for path in told.values())
+        assert all(path.exists() for path in written.values())
         # asked again, nothing is noted of somebody who is gone
         with refuses(AlreadyForgotten, "client-04"):
             run.ledger.place_requests(["client-04"], at=MOMENT, openings=wish)

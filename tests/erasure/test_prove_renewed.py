@@ -69,8 +69,10 @@ def test_every_proof_can_be_renewed_for_the_present_head_whatever_came_after_it(
             left |= {request.number: client for request, client in zip(leave(run, *leavers), leavers, strict=True)}
             for number, client in left.items():
                 proof = renewed(run, number)
-                asked = VerificationInputs(proof, trust(), opening_of(run, number), kept[client], model=served(run))
-                report = verify(asked)
+                inputs = VerificationInputs(
+                    proof, trust(), opening_of(run, number), kept[client], model=served(run)
+                )
+                report = verify(inputs)
                 assert report.opening is not None
                 assert report.opening.client == client
                 said = predicate_of(report)

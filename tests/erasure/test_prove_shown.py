@@ -69,9 +69,9 @@ def test_an_older_head_is_a_prefix_of_every_later_proof(tmp_path: Path) -> None:
         assert sizes == sorted(set(sizes))
         for head, size in zip(heads, sizes, strict=True):
             report = held(run, 1, pair[0], checkpoint=head)
-            told = detail(report, "history")
-            assert told.startswith(f"the older checkpoint of {size} leaves is a prefix")
-            assert ("signed before the withdrawal" in told) == (size <= predicate_of(report)["withdrawal"])
+            words = detail(report, "history")
+            assert words.startswith(f"the older checkpoint of {size} leaves is a prefix")
+            assert ("signed before the withdrawal" in words) == (size <= predicate_of(report)["withdrawal"])
 
 
 def test_a_head_of_another_history_is_a_fork(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_what_if_holds_only_as_a_what_if(tmp_path: Path, changed: dict[str, An
         client = deniable_client(run)
         before = files_of(tmp_path / "run" / "models")
         made = prove_what_if(run.ledger, client)
-        asked = VerificationInputs(
+        inputs = VerificationInputs(
             made.sealed(SERVER), trust(), made.opening.encode(), received(run, client), served(run)
         )
-        report = verify(replace(asked, what_if=True))
+        report = verify(replace(inputs, what_if=True))
         assert report.opening is not None
         assert report.opening.client == client
         with refuses(VerificationError, "check 3 (statement)", "a what-if"):
-            verify(asked)
+            verify(inputs)
         # nothing happened
         assert client in run.ledger.clients()
         assert run.ledger.requests() == ()
@@ -218,9 +218,9 @@ def test_a_rollbacks_proof_tells_when_it_was_asked_judged_and_answered(tmp_path:
         pair = pair_that_breaks(run)
         leave(ticking(run, datetime.now(UTC) + timedelta(days=1), timedelta(hours=7)), *pair)
         report = held(run, 1, pair[0])
-        asked, judged, answered = times_of(report)
+        asked_at, judged, answered = times_of(report)
         retrained = [each.recorded_at for each in standing(run.ledger) if each.recorded_at > judged]
-        assert asked == MOMENT < judged < min(retrained) <= max(retrained) < answered
+        assert asked_at == MOMENT < judged < min(retrained) <= max(retrained) < answered
         assert all(time.isoformat() in detail(report, "verdict") for time in (judged, answered))
     assert fsck(tmp_path / "run") == []
 
@@ -239,9 +239,9 @@ def test_a_proof_dates_other_leavers_to_the_day(tmp_path: Path) -> None:
         days = {request["asked_at"] for leaf in leaves for request in leaf.get("requests", ())}
         assert {len(day) for day in [*dated.values(), *days]} == {len("2026-01-31")}
         assert dated.keys() == {"withdrawal", "rollback"}
-        told = Envelope.decode(proof_of(run, 2)).statement.decode()
-        assert predicate_of(report)["times"]["asked_at"] in told
-        assert not any(time in told for time in predicate_of(held(run, 1, first))["times"].values())
+        statement = Envelope.decode(proof_of(run, 2)).statement.decode()
+        assert predicate_of(report)["times"]["asked_at"] in statement
+        assert not any(time in statement for time in predicate_of(held(run, 1, first))["times"].values())
     assert fsck(tmp_path / "run") == []
 
 
@@ -252,12 +252,12 @@ def test_clocks_that_are_set_back_leave_a_log_and_proofs_that_hold(tmp_path: Pat
         later = datetime.now(UTC) + timedelta(days=2)
         run.ledger.place_requests(pair, at=later)  # by a clock that is ahead
         ticking(run, later - timedelta(days=5), timedelta(seconds=-1)).answer()
-        asked, judged, answered = times_of(held(run, 1, pair[0]))
-        assert asked == judged == answered == later
+        asked_at, judged, answered = times_of(held(run, 1, pair[0]))
+        assert asked_at == judged == answered == later
         [client] = [each for each in run.ledger.clients() if each not in pair][:1]
         leave(ticking(run, MOMENT, timedelta(0)), client)
-        asked, judged, answered = times_of(held(run, 3, client))
-        assert asked == MOMENT
+        asked_at, judged, answered = times_of(held(run, 3, client))
+        assert asked_at == MOMENT
         assert judged == answered == datetime(later.year, later.month, later.day, tzinfo=UTC)
     assert fsck(tmp_path / "run") == []
 
@@ -285,9 +285,9 @@ def test_a_statement_that_was_changed_or_is_another_runs_is_not_signed_late(tmp_
     with trained(tmp_path / "run", None) as run, trained(tmp_path / "other", None) as other:
         for each in (run, other):
             leave(each, "client-05")
-        told = json.loads(unsigned_path(tmp_path / "run", 1).read_bytes())
+        unsigned = json.loads(unsigned_path(tmp_path / "run", 1).read_bytes())
         theirs = unsigned_path(tmp_path / "other", 1).read_bytes()
-        lie = {**told, "subject": [{**told["subject"][0], "digest": {"sha256": "00" * 32}}]}
+        lie = {**unsigned, "subject": [{**unsigned["subject"][0], "digest": {"sha256": "00" * 32}}]}
         for statement in (theirs, json.dumps(lie).encode()):
             with refuses(IntegrityError, "not signed"):
                 sign_late(run.ledger, statement, SERVER)
@@ -357,6 +357,6 @@ def test_a_key_that_was_replaced_cannot_sign_what_came_after(tmp_path: Path) -> 
     trained(tmp_path / "run").close()
     with reopened(tmp_path / "run", SUCCESSOR) as run:
         made = prove_what_if(run.ledger, "client-05")
-    asked = VerificationInputs(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.encode(), what_if=True)
+    inputs = VerificationInputs(made.sealed(SERVER), trust(SERVER, SUCCESSOR), made.opening.encode(), what_if=True)
     with refuses(VerificationError, "check 7 (policy)", "another key"):
-        verify(asked)
+        verify(inputs)

@@ -504,9 +504,9 @@ def test_a_purge_that_cannot_be_done_is_noted_once_and_keeps_nobody_waiting(tmp_
         assert len(notes) == 1
         assert "a purge is due by" in notes[0]
         assert run.ledger.last_round == 4
-        told = late.status().to_json()["purge"]
-        assert told["unpurged"] == 1
-        assert list(told["at_risk"]) == ["1"]
+        purge_status = late.status().to_json()["purge"]
+        assert purge_status["unpurged"] == 1
+        assert list(purge_status["at_risk"]) == ["1"]
 
 
 def test_what_takes_longer_than_there_is_time_is_at_risk(deadline_run: Federation) -> None:

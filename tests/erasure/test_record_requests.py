@@ -339,9 +339,9 @@ def test_what_cannot_be_asked_for_is_refused_and_nothing_is_placed(tmp_path: Pat
         with refuses(RecordsUnchecked, "site-0"):
             federation.erase("site-0", records=mine)
         empty: list[str] = []
-        for asked in ({"records": empty}, {"everywhere": empty}, {"records": mine[:1], "everywhere": mine[:1]}):
+        for arguments in ({"records": empty}, {"everywhere": empty}, {"records": mine[:1], "everywhere": mine[:1]}):
             with refuses(ConfigError):
-                federation.erase("site-0" if "records" in asked else None, **asked)  # type: ignore[arg-type]
+                federation.erase("site-0" if "records" in arguments else None, **arguments)  # type: ignore[arg-type]
         with refuses(ConfigError):
             federation.erase({})
         with refuses(ConfigError):
@@ -395,15 +395,15 @@ def test_a_record_is_erased_wherever_it_is(tmp_path: Path) -> None:
     holders = [client for client in task.clients() if "patient-1" in task.record_keys(client)]
     assert len(holders) > 1
     with Federation.open(run, task) as federation:
-        told = federation.forecast(everywhere="patient-1")
-        assert dict(told.records) == dict.fromkeys(holders, ("patient-1",))
-        assert told.forecast is not None
+        prospect = federation.forecast(everywhere="patient-1")
+        assert dict(prospect.records) == dict.fromkeys(holders, ("patient-1",))
+        assert prospect.forecast is not None
         answer = federation.erase(everywhere=["patient-1"])
         assert list(answer.requests) == holders
         assert sorted(federation.ledger.exclusions()) == sorted(holders)
         for request in answer.requests.values():
             assert request.verdict is not None
-            assert request.verdict.kind is told.forecast.verdict.kind
+            assert request.verdict.kind is prospect.forecast.verdict.kind
     assert not fsck(run)
 
 
@@ -430,10 +430,10 @@ def test_updates_that_were_kept_of_a_client_that_stays_are_neither_forecast_nor_
     settings = settings.model_copy(update={"deniability": settings.deniability.model_copy(update={"x": x})})
     task = RandomTask(11, clients=9)
     run = trained(tmp_path / "run", task, settings)
-    asked = {"site-1": [task.record_keys("site-1")[0]]}
+    scope = {"site-1": [task.record_keys("site-1")[0]]}
     with Federation.open(run, task) as federation:
-        foretold = federation.forecast(asked).forecast
-        [answered] = federation.erase(asked).requests.values()
+        foretold = federation.forecast(scope).forecast
+        [answered] = federation.erase(scope).requests.values()
     assert foretold is not None
     assert answered.cost is not None
     assert (foretold.verdict.undoes, answered.cost.rounds) == (1, 4)

@@ -11,6 +11,7 @@ import torch
 
 from disavow.domain import ErasureRequest, RequestState
 from disavow.erasure.erase import answer_requests, answer_without_training, training_due
+from disavow.erasure.reporting import Reporting
 from disavow.erasure.reproducibility import repetition
 from disavow.federation import Federation
 from disavow.ledger import Ledger
@@ -44,7 +45,7 @@ class Forgetful(ToyEngine):
 def erased(run: Federation, engine: ToyEngine) -> tuple[str, ...]:
     """Let two leave who break round 2; the remarks on it."""
     numbers = ask(run, *pair_first_together_in(run.ledger, 2))
-    answer_requests(run.ledger, engine, run.options, run.mechanism, remark=repetition)
+    answer_requests(run.ledger, engine, run.options, run.mechanism, Reporting(remark=repetition))
     return remarks(run.ledger.requests(numbers))
 
 
@@ -86,7 +87,7 @@ def test_where_nobody_can_be_compared_it_is_not_called_reproducible(tmp_path: Pa
         newcomers = ["new-1", "new-2", "new-3"]
         run.ledger.register(newcomers)
         options = replace(run.options, reachable=lambda: newcomers)
-        answer_requests(run.ledger, run.engine, options, run.mechanism, remark=repetition)
+        answer_requests(run.ledger, run.engine, options, run.mechanism, Reporting(remark=repetition))
         assert (
             remarks(run.ledger.requests(numbers))
             == ("retrained, not reproducible: no survivor returned a second update from the same model",) * 2
@@ -98,7 +99,7 @@ def test_a_rollback_that_could_not_be_retrained_was_not_retrained_at_all(tmp_pat
         leavers = pair_first_together_in(run.ledger, 2)
         numbers = ask(run, *leavers)
         options = replace(run.options, reachable=lambda: [])
-        answer_requests(run.ledger, run.engine, options, run.mechanism, remark=repetition)
+        answer_requests(run.ledger, run.engine, options, run.mechanism, Reporting(remark=repetition))
         for remark in remarks(run.ledger.requests(numbers)):
             assert remark.startswith("not retrained: ")
             assert "reproducible" not in remark

@@ -267,7 +267,7 @@ def test_whoever_only_has_records_erased_is_left_to_retrain_a_purge(tmp_path: Pa
     with Federation.open(run, task) as federation:
         federation.erase("site-0")
         number = ask_for_record(run, "site-3", task.record_keys("site-3")[0])
-        told = federation.forecast_purge()  # three are left, and k is 3
-        assert (told.obstacle, told.requests) == (None, (1, number))
+        forecast = federation.forecast_purge()  # three are left, and k is 3
+        assert (forecast.obstacle, forecast.requests) == (None, (1, number))
         assert [request.number for request in federation.purge().requests] == [1, number]
     assert not fsck(run)

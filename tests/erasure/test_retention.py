@@ -64,10 +64,10 @@ def forecasts(run: Federation) -> dict[tuple[str, ...], Forecast]:
 
 def further_back(run: Federation) -> tuple[tuple[str, ...], Forecast]:
     """Two whose leaving breaks a round that is not kept, nor the one before it."""
-    for pair, told in forecasts(run).items():
-        verdict = told.verdict
+    for pair, forecast in forecasts(run).items():
+        verdict = forecast.verdict
         if verdict.round is not None and verdict.back_to is not None and 1 < verdict.back_to < verdict.round - 1:
-            return pair, told
+            return pair, forecast
     raise AssertionError("nobody's leaving goes back further")
 
 
@@ -89,16 +89,16 @@ def test_while_nobody_leaves_every_model_is_that_of_a_run_that_keeps_all(
 def test_a_rollback_goes_to_the_nearest_kept_and_everything_says_so(tmp_path: Path) -> None:
     with trained(tmp_path / "run", 4, **FRESH) as run:
         kept = kept_in(run.ledger)
-        pair, told = further_back(run)
-        broken, back_to = told.verdict.round, told.verdict.back_to
+        pair, forecast = further_back(run)
+        broken, back_to = forecast.verdict.round, forecast.verdict.back_to
         assert broken is not None
         assert back_to == max(each for each in kept if each <= broken)
-        assert told.cost.rounds == ROUNDS - back_to + 1
+        assert forecast.cost.rounds == ROUNDS - back_to + 1
         stays = digests(run.ledger)[: back_to - 1]
         one, two = leave(run, *pair)
-        assert one.verdict == two.verdict == told.verdict
+        assert one.verdict == two.verdict == forecast.verdict
         assert one.cost is not None
-        assert one.cost.rounds == told.cost.rounds
+        assert one.cost.rounds == forecast.cost.rounds
         assert digests(run.ledger)[: back_to - 1] == stays
         attempts = {summary.number: summary.attempt for summary in standing(run.ledger)}
         assert attempts == {number: 1 if number < back_to else 2 for number in range(1, ROUNDS + 1)}
@@ -108,12 +108,12 @@ def test_a_rollback_goes_to_the_nearest_kept_and_everything_says_so(tmp_path: Pa
 
 def test_the_rebuilt_rounds_are_those_of_a_run_that_rolled_back_there_anyway(tmp_path: Path) -> None:
     with trained(tmp_path / "few" / "run", 4, **FRESH) as run:
-        pair, told = further_back(run)
+        pair, forecast = further_back(run)
         leave(run, *pair)
         found = digests(run.ledger)
     with trained(tmp_path / "all" / "run", None, **FRESH) as run:
-        assert told.verdict.back_to is not None
-        rolled_back(run, pair, told.verdict.back_to)
+        assert forecast.verdict.back_to is not None
+        rolled_back(run, pair, forecast.verdict.back_to)
         run.answer()
         assert digests(run.ledger) == found
 

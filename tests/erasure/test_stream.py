@@ -37,9 +37,9 @@ def place(run: Federation, rate: float = 1.0) -> None:
 
 def test_it_asks_with_the_probability_it_is_given() -> None:
     for rate in (0.0, 0.2, 0.9, 1.0):
-        asked = sum(asks(IDS, rate=rate, seed=1, round_number=t) is not None for t in range(1, 2001))
+        count = sum(asks(IDS, rate=rate, seed=1, round_number=t) is not None for t in range(1, 2001))
         # four standard deviations at the most; the draws are seeded, so this never changes
-        assert abs(asked / 2000 - rate) <= 4 * (rate * (1 - rate) / 2000) ** 0.5
+        assert abs(count / 2000 - rate) <= 4 * (rate * (1 - rate) / 2000) ** 0.5
 
 
 def test_everybody_is_equally_likely() -> None:

@@ -66,25 +66,25 @@ def test_who_confirms_sees_the_forecast_before_anything_is_placed(run: Path) -> 
 
     seen: list[Prospect] = []
 
-    def confirm(asked: Prospect) -> None:
-        seen.append(asked)
+    def confirm(prospect: Prospect) -> None:
+        seen.append(prospect)
         assert states(run) == []
         raise No
 
     with pytest.raises(No):
         erase(run, *pair(run), confirm=confirm)
     assert states(run) == []
-    [asked] = seen
-    assert asked.forecast is not None
-    assert asked.forecast.verdict.kind is VerdictKind.ROLLBACK
-    assert asked.forecast == foreseen(run, *pair(run)).forecast
+    [prospect] = seen
+    assert prospect.forecast is not None
+    assert prospect.forecast.verdict.kind is VerdictKind.ROLLBACK
+    assert prospect.forecast == foreseen(run, *pair(run)).forecast
 
 
 def test_who_has_been_answered_before_is_not_foreseen_again(run: Path) -> None:
     erase(run, "client-01")
-    asked = foreseen(run, "client-01")
-    assert asked.forecast is None
-    assert asked.before["client-01"].state is RequestState.ANSWERED
+    prospect = foreseen(run, "client-01")
+    assert prospect.forecast is None
+    assert prospect.before["client-01"].state is RequestState.ANSWERED
 
 
 # -- data and engine only where something is trained --------------------------------------------------------------
@@ -126,12 +126,12 @@ def test_a_rollback_whose_data_is_gone_waits_and_undoes_nothing_until_it_is_back
         (tmp_path / "elsewhere").rename(data)
     assert isinstance(outcome.refusal, CannotRetrain)
     assert str(data) in str(outcome.refusal)
-    told = {client: request.state for client, request in outcome.requests.items()}
+    state_of_client = {client: request.state for client, request in outcome.requests.items()}
     # in the order in which they asked: whoever leaves enough behind is deniable
-    assert [told[client] for client in leavers] == [RequestState.ANSWERED] * (len(leavers) - 1) + [
+    assert [state_of_client[client] for client in leavers] == [RequestState.ANSWERED] * (len(leavers) - 1) + [
         RequestState.WAITING
     ]
-    assert told[bystander] is RequestState.ANSWERED
+    assert state_of_client[bystander] is RequestState.ANSWERED
     assert models(run) == before
     assert fsck(run) == []
     again = erase(run, leavers[-1])

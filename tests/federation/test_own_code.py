@@ -92,7 +92,7 @@ def test_other_data_than_the_run_was_trained_on_is_refused_before_anything_is_un
     run: Path, change: Callable[[FederatedData], FederatedData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = models(run)
-    monkeypatch.setattr("disavow.data.load", lambda asked, **more: change(load_data(asked, **more)))
+    monkeypatch.setattr("disavow.data.load", lambda data_settings, **more: change(load_data(data_settings, **more)))
     outcome = erase(run, *pair(run))
     assert outcome.refusal is not None
     with (
@@ -109,7 +109,9 @@ def test_the_audit_trains_no_run_of_own_code_and_on_no_other_data(
 ) -> None:
     with pytest.raises(CannotRetrain):
         subject_of(own, "client-01")
-    monkeypatch.setattr("disavow.data.load", lambda *asked, **more: other_labels(load_data(*asked, **more)))
+    monkeypatch.setattr(
+        "disavow.data.load", lambda *data_settings, **more: other_labels(load_data(*data_settings, **more))
+    )
     with pytest.raises(CannotRetrain):
         subject_of(run, "client-01")
 
@@ -193,8 +195,8 @@ def test_a_forecast_says_what_cannot_be_retrained_here(own: Path, run: Path, dat
     assert foreseen(run, *pair(run)).refusal is None
     data.rename(tmp_path / "elsewhere")
     try:
-        told = foreseen(run, *pair(run))
-        assert str(data) in str(told.refusal)
+        prospect = foreseen(run, *pair(run))
+        assert str(data) in str(prospect.refusal)
         assert foreseen(run, "client-01").refusal is None
     finally:
         (tmp_path / "elsewhere").rename(data)

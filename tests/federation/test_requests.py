@@ -208,8 +208,8 @@ def test_the_register_has_everything_and_names_nobody_without_the_keyring(run: P
     ]
     assert (lines[0]["asked_again"], lines[1]["decided_by"]) == ("1", "'=SUM(A1)")
     assert lines[1]["decided_why"] == "unfounded, twice"
-    told = register.to_json()
-    assert [event["kind"] for event in told["requests"][0]["history"]] == ["received", "duplicate"]
+    document = register.to_json()
+    assert [event["kind"] for event in document["requests"][0]["history"]] == ["received", "duplicate"]
     with Federation.open(run, keys=tmp_path / "nowhere") as nobody:
         bare = nobody.register()
     assert not bare.named
@@ -335,15 +335,15 @@ def test_requests_that_nobody_has_approved_are_not_due_to_be_judged(run: Path, r
 def test_a_purge_waits_for_whoever_holds_the_run_and_says_whether_that_purges(run: Path) -> None:
     with opened(run) as federation:
         federation.erase(["client-03"])
-        told: list[str] = []
+        messages: list[str] = []
         with database.lock(run):
             with refuses(RunInUse, "only with deniability.purge"):
-                federation.purge(wait=0.3, callbacks=Callbacks(on_wait=told.append))
+                federation.purge(wait=0.3, callbacks=Callbacks(on_wait=messages.append))
             promised = federation.settings.deniability.model_copy(update={"purge": "deadline"})
             federation.settings = federation.settings.model_copy(update={"deniability": promised})
             with refuses(RunInUse, "does it by itself between its rounds, by 2027-02-28 12:00 UTC"):
-                federation.purge(wait=0, callbacks=Callbacks(on_wait=told.append))
-        assert len(told) == 1
+                federation.purge(wait=0, callbacks=Callbacks(on_wait=messages.append))
+        assert len(messages) == 1
         holding = threading.Event()
 
         def hold() -> None:

@@ -74,9 +74,9 @@ def strategy(directory: Path | str, **more: Any) -> KIPFedAvg:
     return KIPFedAvg(**{"ledger": directory, **values, **more})
 
 
-def rounds_asked(node: Node) -> list[int]:
+def rounds_received(node: Node) -> list[int]:
     """The rounds that a node was asked to train in."""
-    return [m.content["config"]["server-round"] for m in node.asked if m.metadata.message_type == "train"]
+    return [m.content["config"]["server-round"] for m in node.received if m.metadata.message_type == "train"]
 
 
 def place(directory: Path, clients: Iterable[str]) -> None:

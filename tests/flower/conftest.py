@@ -6,9 +6,18 @@ takes longer than all others together, comes first, so that they run beside it w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _evidence_in_the_context() -> Iterator[None]:
+    """Nodes of these tests keep evidence in folders that they are given, or else nowhere but in their context."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISAVOW_EVIDENCE", "")
+        yield
 
 
 @pytest.hookimpl(trylast=True)

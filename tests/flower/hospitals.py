@@ -98,7 +98,7 @@ class Hospitals:
     def exclusions_sent(self, i: int) -> list[tuple[int, int]]:
         """The rounds that node i was asked to train, each with the number of records to leave out."""
         sent = []
-        for message in self.grid.nodes[i].asked:
+        for message in self.grid.nodes[i].received:
             if message.metadata.message_type == "train":
                 record = message.content.get("disavow-exclusions")
                 hashes: Sequence[bytes] = [] if record is None else record["hashes"]

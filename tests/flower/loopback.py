@@ -34,7 +34,7 @@ def truthful(message: Message) -> None:
 class Node:
     """A node: an app, a node config, a key, and what becomes of the messages to it and of its replies.
 
-    `asked` lists the messages it got.
+    `received` lists the messages it got.
     """
 
     app: ClientApp
@@ -43,7 +43,7 @@ class Node:
     tamper: Tamper = untouched
     falsify: Falsify = truthful
     connected: bool = True
-    asked: list[Message] = field(default_factory=list)
+    received: list[Message] = field(default_factory=list)
     context: Context | None = None
 
 
@@ -91,7 +91,7 @@ class LoopbackGrid(Grid):  # type: ignore[misc]
         arrived = Message(over_the_wire(message.content), metadata.dst_node_id, metadata.message_type)
         arrived.metadata.__dict__["_message_id"] = metadata.message_id
         node.falsify(arrived)
-        node.asked.append(arrived)
+        node.received.append(arrived)
         if node.context is None:
             node.context = Context(
                 run_id=1,

@@ -195,8 +195,8 @@ class Network:
     def run(self, app: Path, **config: object) -> str:
         """Submit an app with these values over its run config; the number of the run."""
         values = {key.replace("_", "-"): str(v) if isinstance(v, Path) else v for key, v in config.items()}
-        told = " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
-        options = ["--run-config", told] if told else []
+        run_config = " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+        options = ["--run-config", run_config] if run_config else []
         if self.simulation:
             options += ["--federation-config", f"num-supernodes={self.nodes}"]
         return str(self.flwr("run", app, "here", *options)["run-id"])

@@ -98,7 +98,7 @@ def test_the_complete_app_runs_in_a_simulation(simulation: Network, tmp_path: Pa
 
 
 def test_the_readme_shows_the_difference_between_the_two() -> None:
-    told = (EXAMPLES / "flower-digits" / "README.md").read_text()
+    readme = (EXAMPLES / "flower-digits" / "README.md").read_text()
     for name in ("server_app.py", "client_app.py"):
         old = (EXAMPLES / "flower-quickstart" / "quickstart" / name).read_text().splitlines()
         new = (EXAMPLES / "flower-digits" / "digits" / name).read_text().splitlines()
@@ -108,4 +108,4 @@ def test_the_readme_shows_the_difference_between_the_two() -> None:
         ours = [line for line in changes if ".task import" not in line]
         assert ours, name
         for line in ours:
-            assert line in told, line
+            assert line in readme, line

@@ -30,9 +30,9 @@ def run(tmp_path: Path) -> tuple[Path, LoopbackGrid]:
 
 
 def test_a_deniable_request_is_answered_without_any_node(run: tuple[Path, LoopbackGrid]) -> None:
-    asked = disavow("erase", run[0], "c1")
-    assert asked.returncode == 0, asked.stderr
-    assert "request 1: deniable" in asked.stdout
+    erased = disavow("erase", run[0], "c1")
+    assert erased.returncode == 0, erased.stderr
+    assert "request 1: deniable" in erased.stdout
     with Ledger.open(run[0]) as ledger:
         assert ledger.requests()[0].state is RequestState.ANSWERED
 
@@ -44,9 +44,9 @@ def test_a_rollback_waits_for_the_server_app_and_undoes_nothing_before(run: tupl
     leavers = cluster[: len(cluster) - 1]
     foretold = disavow("erase", directory, *leavers, "--dry-run")
     assert "rollback to round 1; 2 rounds to retrain" in foretold.stdout, foretold.stderr
-    asked = disavow("erase", directory, *leavers, "--yes")
-    assert asked.returncode == CannotRetrain.exit_code, asked.stderr
-    assert leavers[-1] in asked.stderr
+    erased = disavow("erase", directory, *leavers, "--yes")
+    assert erased.returncode == CannotRetrain.exit_code, erased.stderr
+    assert leavers[-1] in erased.stderr
     with Ledger.open(directory) as ledger:
         assert ledger.next_round() == (3, 1)
         assert ledger.requests()[-1].state is RequestState.WAITING
@@ -78,8 +78,8 @@ def test_status_says_who_goes_on(run: tuple[Path, LoopbackGrid]) -> None:
 def test_a_record_is_erased_without_any_node(run: tuple[Path, LoopbackGrid]) -> None:
     foretold = disavow("erase", run[0], "c1", "--record", "patient-17", "--dry-run")
     assert foretold.returncode == 0, foretold.stderr
-    asked = disavow("erase", run[0], "c1", "--record", "patient-17")
-    assert asked.returncode == 0, asked.stderr
+    erased = disavow("erase", run[0], "c1", "--record", "patient-17")
+    assert erased.returncode == 0, erased.stderr
     with Ledger.open(run[0]) as ledger:
         assert [(request.state, request.records) for request in ledger.requests()] == [(RequestState.ANSWERED, 1)]
         assert "c1" in ledger.clients()
@@ -91,8 +91,8 @@ def test_a_node_asks_on_its_own_machine(tmp_path: Path) -> None:
     hospitals = Hospitals(tmp_path / "hospitals", nodes=4)
     hospitals.train(1)
     evidence = hospitals.evidence(1)
-    told = disavow("ask", evidence, "--record", "a", "--record", "b", "--key", hospitals.keys[1], "--json")
-    found = json.loads(told.stdout)
+    result = disavow("ask", evidence, "--record", "a", "--record", "b", "--key", hospitals.keys[1], "--json")
+    found = json.loads(result.stdout)
     assert (found["client"], found["unit"], found["records"]) == (hospitals.client(1), "record", ["a", "b"])
     assert found["signed"] is True
     assert Path(found["request"]).is_file()

@@ -103,8 +103,8 @@ def test_why_a_node_does_not_say_who_it_is_is_escaped(tmp_path: Path, caplog: py
 def test_what_a_server_says_is_escaped_on_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     context = Context(1, 1, {"evidence-dir": str(tmp_path / "evidence")}, RecordDict(), {})
     for client in (f"c1{HOSTILE}", f"c2{HOSTILE}"):
-        told = {RUN: RUN_ID, CLIENT: client, PUBLIC_KEY: HOSTILE + client, RECEIPT: HOSTILE.encode()}
-        Evidence(context).take(ConfigRecord({**told, ROUND: 1, ATTEMPT: 1}))
+        fields = {RUN: RUN_ID, CLIENT: client, PUBLIC_KEY: HOSTILE + client, RECEIPT: HOSTILE.encode()}
+        Evidence(context).take(ConfigRecord({**fields, ROUND: 1, ATTEMPT: 1}))
     Evidence(context).receive(ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"{}", OPENING: HOSTILE.encode()}))
     kept = tmp_path / "evidence" / RUN_ID
     names = {"client.txt", "server.pub", "complaints.txt", "verification.txt"}
@@ -118,8 +118,8 @@ def test_what_a_server_says_is_escaped_on_the_node(tmp_path: Path, caplog: pytes
 
 def test_an_id_that_is_not_printable_is_still_told_from_another(tmp_path: Path) -> None:
     context = Context(1, 1, {}, RecordDict(), {})
-    told = {RUN: RUN_ID, CLIENT: "c1\n", ROUND: 1, ATTEMPT: 1}
+    fields = {RUN: RUN_ID, CLIENT: "c1\n", ROUND: 1, ATTEMPT: 1}
     for client in ("c1\n", "c1\n", "c1"):
-        Evidence(context).take(ConfigRecord({**told, CLIENT: client}))
+        Evidence(context).take(ConfigRecord({**fields, CLIENT: client}))
     [complaint] = context.state["disavow-evidence"][f"{RUN_ID}/complaints.txt"].decode().splitlines()
     assert complaint.endswith("called this client c1")

@@ -27,14 +27,14 @@ class Judge:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.asked: list[tuple[int, np.ndarray[Any, Any]]] = []
+        self.evaluated: list[tuple[int, np.ndarray[Any, Any]]] = []
 
     @property
     def rounds(self) -> list[int]:
-        return [number for number, _ in self.asked]
+        return [number for number, _ in self.evaluated]
 
     def __call__(self, number: int, arrays: ArrayRecord) -> MetricRecord | None:
-        self.asked.append((number, vector_of(arrays)))
+        self.evaluated.append((number, vector_of(arrays)))
         return self.answer(number)
 
 
@@ -59,17 +59,17 @@ ANSWERS: list[tuple[Answer, list[int], list[int]]] = [
 """What an app answers, the rounds of which the result then tells, and those of which the ledger does."""
 
 
-@pytest.mark.parametrize(("answer", "told", "noted"), ANSWERS)
+@pytest.mark.parametrize(("answer", "evaluated", "noted"), ANSWERS)
 def test_every_round_is_asked_about_once_with_its_own_model(
-    answer: Answer, told: list[int], noted: list[int], tmp_path: Path
+    answer: Answer, evaluated: list[int], noted: list[int], tmp_path: Path
 ) -> None:
     judge = Judge(answer)
     result = start(strategy(tmp_path / "run"), make_grid(6), 4, evaluate_fn=judge)
     assert judge.rounds == [0, 1, 2, 3, 4]
-    assert sorted(result.evaluate_metrics_serverapp) == told
-    assert all(result.evaluate_metrics_serverapp[n] == answer(n) for n in told)
+    assert sorted(result.evaluate_metrics_serverapp) == evaluated
+    assert all(result.evaluate_metrics_serverapp[n] == answer(n) for n in evaluated)
     with Ledger.open(tmp_path / "run") as ledger:
-        assert all(np.array_equal(vector, ledger.model_before(n + 1)) for n, vector in judge.asked)
+        assert all(np.array_equal(vector, ledger.model_before(n + 1)) for n, vector in judge.evaluated)
         assert [summary.number for summary in ledger.summaries() if summary.evaluation] == noted
 
 
@@ -88,7 +88,7 @@ def test_rounds_that_are_retrained_are_asked_about_again(answer: Answer, tmp_pat
     result = start(strategy(run), grid, 4, evaluate_fn=judge)
     assert judge.rounds[judge.rounds.index(3) + 1 :] == [1, 2, 3, 4]
     with Ledger.open(run) as ledger:
-        last = dict(judge.asked)
+        last = dict(judge.evaluated)
         assert all(np.array_equal(last[n], ledger.model_after(n)) for n in (1, 2, 3, 4))
     assert set(result.evaluate_metrics_serverapp) - {0} == {n for n in (1, 2, 3, 4) if answer(n) is not None}
 

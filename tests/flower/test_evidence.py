@@ -68,7 +68,7 @@ def test_the_train_message_brings_the_key_and_the_receipt_of_the_round_before(
     grid, _ = erased
     signer = load_signer(keys)
     assert signer is not None
-    sent = [m.content["config"] for m in grid.nodes[1].asked if m.metadata.message_type == "train"]
+    sent = [m.content["config"] for m in grid.nodes[1].received if m.metadata.message_type == "train"]
     assert [config.get(PUBLIC_KEY) for config in sent] == [str(signer.public)] * 3
     assert RECEIPT not in sent[0]
     for number, config in enumerate(sent[1:], start=1):
@@ -85,15 +85,15 @@ def test_a_client_keeps_its_receipts_the_last_one_too(erased: tuple[LoopbackGrid
 
 def test_the_leaver_verifies_its_own_proof_with_the_receipts_it_kept(erased: tuple[LoopbackGrid, Path]) -> None:
     kept = evidence_of(erased[1], "c5")
-    told = (kept / "verification.txt").read_text()
-    assert told.startswith("the proof holds\n")
-    assert "receipts: " in told
-    assert "opening: " in told
+    verification = (kept / "verification.txt").read_text()
+    assert verification.startswith("the proof holds\n")
+    assert "receipts: " in verification
+    assert "opening: " in verification
 
 
 def test_a_proof_is_handed_over_once(erased: tuple[LoopbackGrid, Path]) -> None:
-    asked = [message for message in erased[0].nodes[5].asked if "proof" in message.content.get("disavow", {})]
-    assert len(asked) == 1
+    messages = [message for message in erased[0].nodes[5].received if "proof" in message.content.get("disavow", {})]
+    assert len(messages) == 1
 
 
 def test_an_opening_is_not_given_to_who_only_claims_to_be_the_leaver(
@@ -106,7 +106,7 @@ def test_an_opening_is_not_given_to_who_only_claims_to_be_the_leaver(
     )
     with Ledger.open(run) as ledger:
         assert "c5" not in ledger.clients()
-    assert [m for m in grid.nodes[5].asked if "proof" in m.content.get("disavow", {})] == []
+    assert [m for m in grid.nodes[5].received if "proof" in m.content.get("disavow", {})] == []
 
 
 def test_without_a_signing_key_there_are_no_receipts_and_training_goes_on(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_without_a_signing_key_there_are_no_receipts_and_training_goes_on(tmp_pa
     strategy(tmp_path / "run", keys=tmp_path / "none").start(
         grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=2.0
     )
-    sent = [m.content["config"] for m in grid.nodes[1].asked if m.metadata.message_type == "train"]
+    sent = [m.content["config"] for m in grid.nodes[1].received if m.metadata.message_type == "train"]
     assert [set(config) & {PUBLIC_KEY, RECEIPT} for config in sent] == [set(), set()]
 
 
@@ -124,16 +124,16 @@ def test_without_a_signing_key_there_are_no_receipts_and_training_goes_on(tmp_pa
 @pytest.fixture
 def train_config(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
     """The config of a train message with a good receipt."""
-    sent = [m.content["config"] for m in erased[0].nodes[1].asked if m.metadata.message_type == "train"]
+    sent = [m.content["config"] for m in erased[0].nodes[1].received if m.metadata.message_type == "train"]
     return sent[2]
 
 
-def kept_by(told: ConfigRecord, state: RecordDict | None = None) -> tuple[list[bytes], str]:
+def kept_by(record: ConfigRecord, state: RecordDict | None = None) -> tuple[list[bytes], str]:
     """What a node that never saw this run keeps of a message: receipts, and complaints."""
     context = Context(1, 1, {}, RecordDict() if state is None else state, {})
-    Evidence(context).take(told)
-    complaints = context.state["disavow-evidence"].get(f"{told[RUN]}/complaints.txt", b"")
-    return Evidence(context).receipts(told[RUN]), complaints.decode()
+    Evidence(context).take(record)
+    complaints = context.state["disavow-evidence"].get(f"{record[RUN]}/complaints.txt", b"")
+    return Evidence(context).receipts(record[RUN]), complaints.decode()
 
 
 def test_a_good_receipt_is_kept_in_the_context_where_no_folder_is_named(train_config: ConfigRecord) -> None:
@@ -176,7 +176,7 @@ def test_a_message_of_anybody_else_is_none_of_its_business() -> None:
 # -- what a server cannot make a node do -------------------------------------------------------------------
 
 
-def told(node: Node, record: ConfigRecord, kind: str = "query.disavow") -> RecordDict:
+def deliver(node: Node, record: ConfigRecord, kind: str = "query.disavow") -> RecordDict:
     """What a node replies to a message with this record, as the server sees it."""
     content = RecordDict({"disavow": record})
     if kind == "train":
@@ -205,7 +205,7 @@ def test_nothing_is_written_under_what_is_no_run_id(run: str, kind: str, folder:
         "disavow-seed": 1,
         "server-round": 1,
     }
-    reply = told(node, ConfigRecord(train_config), kind)
+    reply = deliver(node, ConfigRecord(train_config), kind)
     if kind != "train":
         assert reply["disavow"]["verified"] is False
     assert list(tmp_path.rglob("*")) == []
@@ -219,12 +219,12 @@ def test_a_folder_that_cannot_be_used_keeps_nobody_from_training(
     (tmp_path / "file").write_bytes(b"")
     node = Node(learner(), {"evidence-dir": str(tmp_path / "file" / "evidence")})
     train_config = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PUBLIC_KEY: "k", "disavow-seed": 1, "server-round": 1})
-    reply = told(node, train_config, "train")
+    reply = deliver(node, train_config, "train")
     assert "arrays" in reply
     assert "disavow" not in reply  # no evidence is claimed
     assert "evidence cannot be kept" in caplog.text
     train_config = ConfigRecord({RUN: RUN_ID, CLIENT: "c1", PROOF: b"any", OPENING: b"any"})
-    assert dict(told(node, train_config)["disavow"]) == {
+    assert dict(deliver(node, train_config)["disavow"]) == {
         "verified": False,
         "reason": "this node cannot use its evidence-dir",
     }
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_used_keeps_nobody_from_training(
 @pytest.fixture
 def handed(erased: tuple[LoopbackGrid, Path]) -> ConfigRecord:
     """The message with the proof of c5's erasure and its opening."""
-    [sent] = [m.content["disavow"] for m in erased[0].nodes[5].asked if PROOF in m.content.get("disavow", {})]
+    [sent] = [m.content["disavow"] for m in erased[0].nodes[5].received if PROOF in m.content.get("disavow", {})]
     return ConfigRecord(dict(sent))
 
 
@@ -243,15 +243,21 @@ def test_another_clients_proof_is_refused_by_who_kept_no_receipts(handed: Config
     app = ClientApp()
     app.query("disavow")(answer)
     node = Node(app, {"client-id": "c4"})
-    assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
+    assert dict(deliver(node, handed)["disavow"]) == {
+        "verified": False,
+        "reason": "the opening is another client's",
+    }
 
 
 def test_another_clients_proof_is_refused_by_who_was_called_otherwise_in_training(
     handed: ConfigRecord, train_config: ConfigRecord
 ) -> None:
     node = Node(learner(), {})
-    told(node, ConfigRecord({key: v for key, v in train_config.items() if key != RECEIPT}), "train")  # it is c1
-    assert dict(told(node, handed)["disavow"]) == {"verified": False, "reason": "the opening is another client's"}
+    deliver(node, ConfigRecord({key: v for key, v in train_config.items() if key != RECEIPT}), "train")  # it is c1
+    assert dict(deliver(node, handed)["disavow"]) == {
+        "verified": False,
+        "reason": "the opening is another client's",
+    }
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,7 @@ def test_a_proof_that_no_receipt_was_compared_with_is_reported_as_that(
     handed: ConfigRecord, config: dict[str, str], remark: str, tmp_path: Path
 ) -> None:
     node = Node(learner(), {**config, "evidence-dir": str(tmp_path / "late")})
-    reply = told(node, handed)["disavow"]
+    reply = deliver(node, handed)["disavow"]
     assert reply["verified"] is True
     assert reply["reason"].startswith("not checked against receipts: ")
     assert reply["reason"].endswith(remark)

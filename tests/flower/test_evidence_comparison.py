@@ -100,12 +100,12 @@ def without_receipts(message: Message) -> None:
 
 def leaving(tmp_path: Path, number: int, count: int) -> Callable[[int, ArrayRecord], MetricRecord]:
     """An `evaluate_fn` after which so many of a cluster of the first round ask to be forgotten; once."""
-    asked = False
+    placed = False
 
     def evaluate(at: int, arrays: ArrayRecord) -> MetricRecord:
-        nonlocal asked
-        if at == number and not asked:
-            asked = True
+        nonlocal placed
+        if at == number and not placed:
+            placed = True
             with Ledger.open(tmp_path / "run") as ledger:
                 cluster = min(ledger.membership(1), key=len)
             placing(tmp_path / "run", {at: list(cluster[:count])})(at, arrays)

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
 from disavow.errors import ConfigError
 from disavow.flower import KIPFedAvg
 from disavow.ledger import Ledger
-from tests.flower.builders import initial_arrays, make_grid, placing, rounds_asked, strategy
+from tests.flower.builders import initial_arrays, make_grid, placing, rounds_received, strategy
 from tests.flower.test_strategy import leave_together, members, start, vector_of
 
 pytestmark = pytest.mark.flower
@@ -103,7 +103,7 @@ def test_all_of_them_are_called_in_flowers_order(tmp_path: Path) -> None:
     for number in (1, 2):
         assert dict(result.train_metrics_clientapp[number]) == {"train_metrics": 6, "mine": number}
         assert dict(result.evaluate_metrics_clientapp[number]) == {"evaluate_metrics": 6, "mine": number}
-    sent = [m.content["config"] for m in grid.nodes[1].asked if m.metadata.message_type == "train"]
+    sent = [m.content["config"] for m in grid.nodes[1].received if m.metadata.message_type == "train"]
     assert [(config["lr"], config["disavow-client"]) for config in sent] == [(0.1, "c1"), (0.05, "c1")]
 
 
@@ -135,9 +135,9 @@ def test_messages_that_a_subclass_makes_by_itself_reach_the_clients_of_the_round
     grid, run = make_grid(8), tmp_path / "run"
     made = Own(ledger=run, k=3, fraction_evaluate=0.0, identity="client-id")
     start(made, grid, 3, evaluate_fn=placing(run, {1: ["c5"]}))
-    assert rounds_asked(grid.nodes[5]) == [1]
-    assert rounds_asked(grid.nodes[6]) == [1, 2, 3]
-    sent = [m.content["config"]["disavow-client"] for m in grid.nodes[6].asked if "config" in m.content]
+    assert rounds_received(grid.nodes[5]) == [1]
+    assert rounds_received(grid.nodes[6]) == [1, 2, 3]
+    sent = [m.content["config"]["disavow-client"] for m in grid.nodes[6].received if "config" in m.content]
     assert sent == ["c6"] * 3
     with Ledger.open(run) as ledger:
         assert members(ledger, 3) == {f"c{i}" for i in range(1, 9) if i != 5}

@@ -21,7 +21,7 @@ from disavow.errors import ConfigError, RoundRefused
 from disavow.flower.identity import Identity
 from disavow.flower.node_keys import fingerprint
 from disavow.ledger import Ledger
-from tests.flower.builders import initial_arrays, learner, make_grid, moved, placing, rounds_asked, strategy
+from tests.flower.builders import initial_arrays, learner, make_grid, moved, placing, rounds_received, strategy
 from tests.flower.loopback import LoopbackGrid, Node, Tamper, untouched
 from tests.flower.network import make_node_key
 from tests.refusals import refuses
@@ -56,8 +56,8 @@ def test_the_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> No
     path = make_node_key(tmp_path / "key").with_suffix(".pub")
     printed = subprocess.run(["ssh-keygen", "-l", "-f", path], capture_output=True, text=True, check=True).stdout
     public = serialization.load_ssh_public_key(path.read_bytes())
-    told = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    assert fingerprint(told) == printed.split()[1]
+    public_pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert fingerprint(public_pem) == printed.split()[1]
 
 
 @pytest.mark.parametrize("key", [b"", b"x" * 32, pem(ed25519.Ed25519PrivateKey.generate())])
@@ -81,10 +81,10 @@ def test_two_nodes_that_claim_one_id_take_no_part_until_one_of_them_is_gone(tmp_
     grid, run = make_grid(6), tmp_path / "run"
     grid.nodes[7] = Node(learner(), {"client-id": "c3"})
     assert clients_after_a_round(grid, run, "client-id") == {"c1", "c2", "c4", "c5", "c6"}
-    assert rounds_asked(grid.nodes[3]) == rounds_asked(grid.nodes[7]) == []
+    assert rounds_received(grid.nodes[3]) == rounds_received(grid.nodes[7]) == []
     grid.nodes[7].connected = False
     strategy(run).start(grid=grid, initial_arrays=initial_arrays(), num_rounds=2, timeout=0.5)
-    assert rounds_asked(grid.nodes[3]) == [2]
+    assert rounds_received(grid.nodes[3]) == [2]
 
 
 @pytest.mark.parametrize("claim", ["SHA256:" + "A" * 43, "node-1", "", "a\nb", "x" * 300])
@@ -114,7 +114,7 @@ def unaware() -> ClientApp:
 def test_an_app_that_knows_nothing_of_disavow_goes_by_the_nodes_number(tmp_path: Path) -> None:
     grid = LoopbackGrid({10 + i: Node(unaware(), {"partition-id": i}) for i in range(4)})
     assert clients_after_a_round(grid, tmp_path / "run", "auto") == {f"node-{10 + i}" for i in range(4)}
-    questions = [m for node in grid.nodes.values() for m in node.asked if m.metadata.message_type != "train"]
+    questions = [m for node in grid.nodes.values() for m in node.received if m.metadata.message_type != "train"]
     assert len(questions) == 1  # every question that is not understood is a traceback in the log
 
 
@@ -142,17 +142,17 @@ def test_a_node_that_fails_to_answer_is_nobody_until_it_answers(tmp_path: Path, 
     assert clients_after_a_round(grid, tmp_path / "run", "auto") == others
     grid.nodes[number].tamper = untouched
     start_again(grid, tmp_path / "run", 2)
-    assert rounds_asked(grid.nodes[number]) == [2]
+    assert rounds_received(grid.nodes[number]) == [2]
 
 
 def test_it_is_asked_again_in_later_rounds(tmp_path: Path) -> None:
     grid = make_grid(6)
     grid.nodes[1].tamper = failing(6)
     start_again(grid, tmp_path / "run", 6)
-    asked = rounds_asked(grid.nodes[1])
-    assert asked
-    assert asked == list(range(asked[0], 7))
-    assert asked[0] > 1
+    rounds = rounds_received(grid.nodes[1])
+    assert rounds
+    assert rounds == list(range(rounds[0], 7))
+    assert rounds[0] > 1
     with Ledger.open(tmp_path / "run") as ledger:
         assert ledger.clients() == tuple(f"c{i}" for i in range(1, 7))
 
@@ -163,7 +163,7 @@ def test_a_leaver_does_not_return_by_an_answer_that_fails(tmp_path: Path, number
     start_again(grid, run, 2, evaluate_fn=placing(run, {1: ["c5"]}))
     grid.nodes[number].tamper = failing(100)
     start_again(grid, run, 3)
-    assert rounds_asked(grid.nodes[5]) == [1]
+    assert rounds_received(grid.nodes[5]) == [1]
     with Ledger.open(run) as ledger:
         assert ledger.clients() == tuple(f"c{i}" for i in range(1, 8) if i != 5)
 
@@ -205,9 +205,9 @@ def test_the_first_start_warns_that_numbers_do_not_last(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     start_again(simulation(10), tmp_path / "run", 2)
-    [told] = [record for record in caplog.records if "do not survive a restart" in record.getMessage()]
-    assert told.levelno == logging.WARNING
-    assert 'app.query("disavow")(answer)' in told.getMessage()
+    [warning] = [record for record in caplog.records if "do not survive a restart" in record.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert 'app.query("disavow")(answer)' in warning.getMessage()
 
 
 def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_run_does_not_go_on_with_other_numbers(tmp_path: Path) -> None:
     again = simulation(20)
     with refuses(ConfigError, "`ledger`"):
         start_again(again, tmp_path / "run", 2)
-    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+    assert [rounds_received(node) for node in again.nodes.values()] == [[]] * 6
 
 
 def test_ids_that_last_may_take_over_where_nobody_has_been_erased(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_ids_that_last_may_take_over_where_nobody_has_been_erased(tmp_path: Path
     start_again(simulation(20, learner()), run, 3, evaluate_fn=placing(run, {2: ["partition-3"]}))
     again = simulation(30, learner())
     start_again(again, run, 4)
-    asked = {node.config["partition-id"]: rounds_asked(node) for node in again.nodes.values()}
-    assert asked == {i: [] if i == 3 else [4] for i in range(6)}
+    rounds = {node.config["partition-id"]: rounds_received(node) for node in again.nodes.values()}
+    assert rounds == {i: [] if i == 3 else [4] for i in range(6)}
 
 
 @pytest.mark.parametrize("aware", [False, True])
@@ -235,7 +235,7 @@ def test_nobody_returns_by_a_new_number_or_a_new_kind_of_id(tmp_path: Path, awar
     again = simulation(20, learner() if aware else None)
     with refuses(ConfigError, "`ledger`"):
         start_again(again, run, 4)
-    assert [rounds_asked(node) for node in again.nodes.values()] == [[]] * 6
+    assert [rounds_received(node) for node in again.nodes.values()] == [[]] * 6
 
 
 def test_a_new_number_is_not_admitted_where_somebody_has_been_erased(tmp_path: Path) -> None:
@@ -245,5 +245,5 @@ def test_a_new_number_is_not_admitted_where_somebody_has_been_erased(tmp_path: P
     start_again(grid, run, 2, evaluate_fn=placing(run, {2: ["node-12"]}))
     grid.nodes[40] = grid.nodes.pop(12)  # the leaver, under another number
     start_again(grid, run, 4)
-    assert rounds_asked(grid.nodes[30]) == [2, 3, 4]
-    assert rounds_asked(grid.nodes[40]) == [1, 2]
+    assert rounds_received(grid.nodes[30]) == [2, 3, 4]
+    assert rounds_received(grid.nodes[40]) == [1, 2]

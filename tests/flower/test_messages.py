@@ -64,7 +64,7 @@ def proofs_sent(run: Path, rounds: int, tamper: Tamper) -> int:
 
 
 def sent_to(node: Node) -> list[Message]:
-    return [message for message in node.asked if "proof" in message.content.get("disavow", {})]
+    return [message for message in node.received if "proof" in message.content.get("disavow", {})]
 
 
 @pytest.mark.parametrize("silent", [True, False])

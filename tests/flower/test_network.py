@@ -64,8 +64,8 @@ def start_nodes(network: Network, folder: Path) -> dict[str, str]:
         list(pool.map(lambda public: network.flwr("supernode", "register", public, "here"), publics))
     for i, (name, key) in enumerate(keys.items()):
         evidence = folder / f"{name}.evidence"
-        told = f'partition-id={i} num-partitions={NODES} evidence-dir="{evidence}" node-key="{key}"'
-        network.start_supernode(name, key, told)
+        node_config = f'partition-id={i} num-partitions={NODES} evidence-dir="{evidence}" node-key="{key}"'
+        network.start_supernode(name, key, node_config)
     return {client_of(key): name for name, key in keys.items()}
 
 
@@ -129,15 +129,15 @@ class Story:
 def ask_for_a_digit(folder: Path, name: str) -> None:
     """Ask on a node that one of its digits be erased."""
     digit = f"digit-{HELD_OUT + int(name.removeprefix('node-'))}"
-    asked = disavow("ask", folder / f"{name}.evidence", "--record", digit, "--key", folder / name)
-    assert asked.returncode == 0, asked.stderr
+    result = disavow("ask", folder / f"{name}.evidence", "--record", digit, "--key", folder / name)
+    assert result.returncode == 0, result.stderr
 
 
 def check_record(story: Story, folder: Path, number: int) -> None:
     """The node that stays has its own proof, and its word that the digit is removed is in the renewed one."""
     [evidence] = folder.iterdir()
-    [told] = (evidence / "requests").glob("*.answer.txt")
-    assert told.read_text().startswith(f"request {number}: answered, deniable")
+    [answer] = (evidence / "requests").glob("*.answer.txt")
+    assert answer.read_text().startswith(f"request {number}: answered, deniable")
     assert (evidence / f"request-{number}" / "verification.txt").read_text().startswith("the proof holds")
     assert not (evidence / "complaints.txt").exists(), (evidence / "complaints.txt").read_text()
     renewed = folder.with_name("renewed.json")

@@ -21,7 +21,7 @@ from disavow.flower.client import ask_erasure
 from disavow.flower.node_keys import NodeSigner
 from disavow.flower.node_requests import SignedRequest
 from disavow.ledger import Ledger
-from tests.flower.builders import rounds_asked, strategy
+from tests.flower.builders import rounds_received, strategy
 from tests.flower.hospitals import Hospitals
 from tests.rounds.builders import MOMENT
 
@@ -40,19 +40,19 @@ def answer_to(path: Path) -> str:
 
 
 def test_a_node_asks_that_its_client_be_forgotten_and_is_answered(hospitals: Hospitals) -> None:
-    asked: list[Path] = []
+    paths: list[Path] = []
 
     def ask() -> None:
-        asked.append(ask_erasure(hospitals.evidence(LEAVER), node_key=hospitals.keys[LEAVER]))
+        paths.append(ask_erasure(hospitals.evidence(LEAVER), node_key=hospitals.keys[LEAVER]))
 
     hospitals.train(4, {1: ask})
     [request] = hospitals.requests()
     assert request.state is RequestState.ANSWERED
     # the reply of round 2 brought it
-    assert rounds_asked(hospitals.grid.nodes[LEAVER])[:2] == [1, 2]
-    assert 4 not in rounds_asked(hospitals.grid.nodes[LEAVER])
+    assert rounds_received(hospitals.grid.nodes[LEAVER])[:2] == [1, 2]
+    assert 4 not in rounds_received(hospitals.grid.nodes[LEAVER])
     assert (hospitals.kept(LEAVER) / "verification.txt").read_text().startswith("the proof holds")
-    assert answer_to(asked[0]).startswith("request 1: answered, ")
+    assert answer_to(paths[0]).startswith("request 1: answered, ")
     assert not (hospitals.kept(LEAVER) / "complaints.txt").exists()
 
 
@@ -74,7 +74,7 @@ def refusal(hospitals: Hospitals, make: Callable[[], Path], **more: Any) -> str:
     made: list[Path] = []
     hospitals.train(4, {1: lambda: made.append(make())}, **more)
     assert hospitals.requests() == ()
-    assert len(rounds_asked(hospitals.grid.nodes[LEAVER])) == 4
+    assert len(rounds_received(hospitals.grid.nodes[LEAVER])) == 4
     return answer_to(made[0])
 
 
@@ -115,8 +115,8 @@ def test_a_node_cannot_send_what_another_has_signed(hospitals: Hospitals) -> Non
 def test_nor_sign_for_another(hospitals: Hospitals) -> None:
     def forge() -> Path:
         path = ask_erasure(hospitals.evidence(LEAVER))
-        asked = SignedRequest.decode(path.read_bytes()).request
-        path.write_bytes(SignedRequest.make(asked, NodeSigner.load(hospitals.keys[5])).encode())
+        request = SignedRequest.decode(path.read_bytes()).request
+        path.write_bytes(SignedRequest.make(request, NodeSigner.load(hospitals.keys[5])).encode())
         return path
 
     assert "another key" in refusal(hospitals, forge)
@@ -172,7 +172,7 @@ def test_what_is_no_request_is_left_out(hospitals: Hospitals, sent: Any) -> None
     node.tamper = tamper
     hospitals.train(2)
     assert hospitals.requests() == ()
-    assert rounds_asked(node) == [1, 2]
+    assert rounds_received(node) == [1, 2]
 
 
 def test_a_request_that_comes_again_counts_once(hospitals: Hospitals) -> None:
@@ -260,7 +260,7 @@ def test_a_second_proof_is_handed_to_the_leaver_after_a_purge(hospitals: Hospita
     assert (kept / "proof.purged.json").read_bytes() == second.read_bytes()
     assert (kept / "proof.json").read_bytes() != second.read_bytes()
     assert not (kept / "complaints.txt").exists()
-    assert 3 not in rounds_asked(hospitals.grid.nodes[LEAVER])
+    assert 3 not in rounds_received(hospitals.grid.nodes[LEAVER])
 
 
 def test_of_records_too_whose_client_goes_on(hospitals: Hospitals) -> None:
@@ -274,7 +274,7 @@ def test_of_records_too_whose_client_goes_on(hospitals: Hospitals) -> None:
         "request-1/verification.txt": True,
     }
     assert not (hospitals.kept(LEAVER) / "complaints.txt").exists()
-    assert rounds_asked(hospitals.grid.nodes[LEAVER]) == [1, 2, 1, 2, 3, 4]
+    assert rounds_received(hospitals.grid.nodes[LEAVER]) == [1, 2, 1, 2, 3, 4]
 
 
 def test_and_after_a_rollback_that_undoes_its_last_round(hospitals: Hospitals) -> None:

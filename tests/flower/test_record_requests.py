@@ -27,7 +27,7 @@ from disavow.proof.notes import PublicKey
 from disavow.proof.statement import Predicate, decode_statement
 from disavow.proof.verify import TrustedKey, VerificationInputs, verify
 from disavow.proof.word import SignedWord
-from tests.flower.builders import rounds_asked
+from tests.flower.builders import rounds_received
 from tests.flower.hospitals import Hospitals, record_learner
 from tests.rounds.builders import MOMENT
 
@@ -149,7 +149,7 @@ def test_whoever_had_records_erased_may_leave_later(hospitals: Hospitals) -> Non
         kept / "verification.txt"
     ).read_text()
     assert not (kept / "complaints.txt").exists(), (kept / "complaints.txt").read_text()
-    assert rounds_asked(hospitals.grid.nodes[ASKING]) == [1, 2, 3]
+    assert rounds_received(hospitals.grid.nodes[ASKING]) == [1, 2, 3]
 
 
 def test_with_retrained_rounds_too(hospitals: Hospitals) -> None:
@@ -160,38 +160,38 @@ def test_with_retrained_rounds_too(hospitals: Hospitals) -> None:
     hospitals.train(4, {2: placing_records(hospitals, RECORD), 3: leave}, **ROLLS_BACK)
     kept = hospitals.kept(ASKING)
     for folder in (kept / "request-1", kept):
-        told = (folder / "verification.txt").read_text()
-        assert told.startswith("the proof holds"), told
+        verification = (folder / "verification.txt").read_text()
+        assert verification.startswith("the proof holds"), verification
     assert not (kept / "complaints.txt").exists(), (kept / "complaints.txt").read_text()
 
 
 def test_a_node_asks_for_one_of_its_records(hospitals: Hospitals) -> None:
-    asked: list[Path] = []
+    paths: list[Path] = []
 
     def ask() -> None:
         key = hospitals.keys[ASKING]
-        asked.append(ask_erasure(hospitals.evidence(ASKING), records=[RECORD], node_key=key))
+        paths.append(ask_erasure(hospitals.evidence(ASKING), records=[RECORD], node_key=key))
 
     hospitals.train(4, {1: ask})
     assert hospitals.exclusions_sent(ASKING) == [(1, 0), (2, 0), (3, 1), (4, 1)]
     [request] = hospitals.requests()
     assert (request.state, request.records) == (RequestState.ANSWERED, 1)
-    told = asked[0].with_name(f"{asked[0].stem}.answer.txt").read_text()
-    assert told.startswith("request 1: answered, "), told
+    answer = paths[0].with_name(f"{paths[0].stem}.answer.txt").read_text()
+    assert answer.startswith("request 1: answered, "), answer
     assert (hospitals.kept(ASKING) / "request-1" / "opening.json").exists()
 
 
 def test_a_record_that_is_erased_already_is_refused_to_the_node(hospitals: Hospitals) -> None:
-    asked: list[Path] = []
+    paths: list[Path] = []
 
     def ask() -> None:
         key = hospitals.keys[ASKING]
-        asked.append(ask_erasure(hospitals.evidence(ASKING), records=[RECORD], node_key=key))
+        paths.append(ask_erasure(hospitals.evidence(ASKING), records=[RECORD], node_key=key))
 
     hospitals.train(5, {1: ask, 3: ask})
     assert len(hospitals.requests()) == 1
-    told = asked[1].with_name(f"{asked[1].stem}.answer.txt").read_text()
-    assert told.startswith("refused: "), told
+    answer = paths[1].with_name(f"{paths[1].stem}.answer.txt").read_text()
+    assert answer.startswith("refused: "), answer
     assert len(list(hospitals.run.with_name("run.openings").glob("asked-*"))) == 1
 
 
@@ -212,14 +212,14 @@ def test_a_record_that_the_node_does_not_have_is_said_once(
     assert len([text for text in warnings_of(caplog) if "misspelt, or were removed" in text]) == 1
     [request] = hospitals.requests()
     [said] = [event for event in request.history if event.kind is EventKind.NOT_HELD]
-    told = "its node has none of 1 of 2 records: misspelt, or removed before"
-    assert (said.actor, said.reason) == ("the node itself", told)
+    reason = "its node has none of 1 of 2 records: misspelt, or removed before"
+    assert (said.actor, said.reason) == ("the node itself", reason)
     assert not any(finding.fault for finding in fsck(hospitals.run, keys=hospitals.folder / "keys"))
 
 
 def test_it_is_noted_also_where_rounds_are_retrained_and_of_its_own_request_alone(hospitals: Hospitals) -> None:
-    asked = {2: placing_records(hospitals, RECORD), 3: placing_records(hospitals, "misspelt")}
-    hospitals.train(4, asked, **ROLLS_BACK)
+    before_round = {2: placing_records(hospitals, RECORD), 3: placing_records(hospitals, "misspelt")}
+    hospitals.train(4, before_round, **ROLLS_BACK)
     kinds = [[event.kind for event in request.history] for request in hospitals.requests()]
     assert [each.count(EventKind.NOT_HELD) for each in kinds] == [0, 1]
 
@@ -253,7 +253,7 @@ def test_what_is_no_word_is_left_out(hospitals: Hospitals, sent: Any) -> None:
 
     node.tamper = tamper
     hospitals.train(2, {1: placing_records(hospitals, RECORD)})
-    assert rounds_asked(node) == [1, 2]
+    assert rounds_received(node) == [1, 2]
     assert list(hospitals.run.with_name("run.openings").glob("word-*")) == []
 
 

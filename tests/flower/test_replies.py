@@ -19,7 +19,7 @@ from disavow.errors import RoundRefused
 from disavow.flower import training
 from disavow.flower.replies import MOST_SAMPLES, Reply, outliers
 from disavow.ledger import Ledger
-from tests.flower.builders import SAMPLES, initial_arrays, make_grid, moved, rounds_asked, strategy
+from tests.flower.builders import SAMPLES, initial_arrays, make_grid, moved, rounds_received, strategy
 from tests.flower.loopback import LoopbackGrid, Tamper
 from tests.rounds.builders import POLICY
 
@@ -204,8 +204,8 @@ def test_fewer_than_k_are_refused_with_the_reason_after_they_were_asked_again(tm
     text = str(refusal.value)
     assert text.startswith("round 1 refused: 2 of 4 clients returned an update, fewer than k = 3 (")
     assert "c1: its app failed: out of memory; c2: it did not answer" in text
-    assert rounds_asked(grid.nodes[1]) == rounds_asked(grid.nodes[2]) == [1, 1, 1]
-    assert rounds_asked(grid.nodes[3]) == [1]  # its answer would be the same
+    assert rounds_received(grid.nodes[1]) == rounds_received(grid.nodes[2]) == [1, 1, 1]
+    assert rounds_received(grid.nodes[3]) == [1]  # its answer would be the same
     with Ledger.open(tmp_path / "run") as ledger:
         assert ledger.next_round() == (1, 1)
 
@@ -300,7 +300,7 @@ def test_who_else_is_in_a_round_does_not_depend_on_a_client_that_left(removed: b
         grid.nodes[1].tamper = silent
     start(grid, tmp_path / "run", repeats=2, **FIXED)
     assert participants(tmp_path / "run") - {"c1"} == {"c2", "c3"}
-    assert rounds_asked(grid.nodes[6]) == [1]
+    assert rounds_received(grid.nodes[6]) == [1]
 
 
 def test_a_round_that_nobody_answers_is_refused(tmp_path: Path) -> None:

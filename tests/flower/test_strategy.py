@@ -35,7 +35,7 @@ from disavow.rounds.participation import Rank, SecretOrder, participants, rank_b
 from disavow.rounds.randomness import Secrets
 from disavow.rounds.round import run_round
 from tests.engines.contract import a_case
-from tests.flower.builders import initial_arrays, learner, make_grid, place, placing, rounds_asked, strategy
+from tests.flower.builders import initial_arrays, learner, make_grid, place, placing, rounds_received, strategy
 from tests.flower.loopback import LoopbackGrid, Node
 from tests.flower.test_training import app_of
 from tests.refusals import refuses
@@ -65,10 +65,10 @@ def test_it_takes_the_place_of_fedavg(tmp_path: Path) -> None:
         assert np.array_equal(vector_of(result.arrays), ledger.model_after(3))
         assert [summary.evaluation.accuracy for summary in ledger.summaries() if summary.evaluation] == [0.5] * 3
     assert result.arrays["count"].numpy() == 3
-    told = {n: record["train_loss"] for n, record in result.train_metrics_clientapp.items()}
-    assert told == pytest.approx({1: 1, 2: 2, 3: 3})
-    told = {n: record["eval_loss"] for n, record in result.evaluate_metrics_clientapp.items()}
-    assert told == pytest.approx({1: 1, 2: 2, 3: 3})
+    losses = {n: record["train_loss"] for n, record in result.train_metrics_clientapp.items()}
+    assert losses == pytest.approx({1: 1, 2: 2, 3: 3})
+    losses = {n: record["eval_loss"] for n, record in result.evaluate_metrics_clientapp.items()}
+    assert losses == pytest.approx({1: 1, 2: 2, 3: 3})
     assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2, 3]
     assert [finding for finding in fsck(tmp_path / "run") if finding.fault] == []
 
@@ -192,10 +192,10 @@ def test_a_deniable_request_is_answered_between_rounds_and_the_leaver_is_never_a
             VerdictKind.DENIABLE,
         )
         assert "c5" not in ledger.clients()
-    assert rounds_asked(grid.nodes[5]) == [1, 2]
-    kinds = [message.metadata.message_type for message in grid.nodes[5].asked]
+    assert rounds_received(grid.nodes[5]) == [1, 2]
+    kinds = [message.metadata.message_type for message in grid.nodes[5].received]
     assert kinds.count("evaluate") == 1  # of round 1: after round 2 it had left
-    assert rounds_asked(grid.nodes[6]) == [1, 2, 3, 4]
+    assert rounds_received(grid.nodes[6]) == [1, 2, 3, 4]
 
 
 def leave_together(run: Path, grid: LoopbackGrid, made: KIPFedAvg) -> list[str]:
@@ -219,7 +219,7 @@ def test_after_a_rollback_the_round_number_goes_back_and_the_retraining_is_exact
         assert ledger.next_round() == (5, 1)
         assert members(ledger, 1) == set(ledger.clients())
     stayed = next(node for node in grid.nodes.values() if node.config["client-id"] not in leavers)
-    assert rounds_asked(stayed) == [1, 2, 3, 1, 2, 3, 4]
+    assert rounds_received(stayed) == [1, 2, 3, 1, 2, 3, 4]
     assert sorted(result.train_metrics_clientapp) == [1, 2, 3, 4]
 
 
@@ -242,8 +242,8 @@ def test_a_leaver_does_not_come_back_with_another_node(tmp_path: Path) -> None:
     grid.nodes[5].connected = False
     grid.nodes[98] = Node(learner(), {"client-id": "newcomer"})
     start(strategy(run), grid, 3)
-    assert rounds_asked(grid.nodes[99]) == []
-    assert rounds_asked(grid.nodes[98]) == [3]
+    assert rounds_received(grid.nodes[99]) == []
+    assert rounds_received(grid.nodes[98]) == [3]
 
 
 # -- starting again ----------------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ def test_a_run_restored_from_a_backup_withdraws_its_leavers_again_and_admits_non
     shutil.rmtree(run)
     backup.rename(run)
     for number in (2, 8):
-        grid.nodes[number].asked.clear()
+        grid.nodes[number].received.clear()
     caplog.set_level(logging.WARNING)
     with refuses(RunOutdated, run):
         start(strategy(run), grid, 3)
     assert Ledger.accept(run).slots == 1
     start(strategy(run), grid, 3)
     assert "restored from a backup" in caplog.text
-    assert (rounds_asked(grid.nodes[2]), rounds_asked(grid.nodes[8])) == ([], [])
+    assert (rounds_received(grid.nodes[2]), rounds_received(grid.nodes[8])) == ([], [])
     with Ledger.open(run) as ledger:
         assert [(r.state, r.remark) for r in ledger.requests()] == [(RequestState.ANSWERED, RESTORED)]
         assert members(ledger, 3) == {f"c{i}" for i in (1, 3, 4, 5, 6, 7)}
@@ -281,7 +281,7 @@ def test_a_server_that_starts_again_goes_on_where_the_ledger_stands(tmp_path: Pa
     start(strategy(run), grid, 2)
     made = strategy(run)
     made.start(grid=grid, initial_arrays=initial_arrays(5.0), num_rounds=3, timeout=2.0)  # not its first model
-    assert rounds_asked(grid.nodes[1]) == [1, 2, 3]
+    assert rounds_received(grid.nodes[1]) == [1, 2, 3]
     with Ledger.open(run) as ledger:
         assert not ledger.model_before(1).any()
         assert ledger.digest_before(3) == ledger.round(2).after
@@ -292,7 +292,7 @@ def test_nothing_is_trained_where_enough_rounds_stand(tmp_path: Path) -> None:
     grid, run = make_grid(7), tmp_path / "run"
     first = start(strategy(run), grid, 2)
     again = start(strategy(run), grid, 2)
-    assert rounds_asked(grid.nodes[1]) == [1, 2]
+    assert rounds_received(grid.nodes[1]) == [1, 2]
     assert np.array_equal(vector_of(first.arrays), vector_of(again.arrays))
 
 
@@ -330,9 +330,9 @@ def test_who_takes_part_goes_by_the_operators_key_and_by_the_seed_only_with_seed
 ) -> None:
     """Eight rounds of four in eight: by chance both ways would agree once in 70^8 times."""
     run, keys = tmp_path / "run", tmp_path / "operator"
-    asked = {"fraction_train": 0.5, "keys": keys, "settings": {"draws": draws}}
-    start(strategy(run, **asked), make_grid(8), 4)
-    start(strategy(run, **asked), make_grid(8), 8)  # nor does a restart change it
+    options = {"fraction_train": 0.5, "keys": keys, "settings": {"draws": draws}}
+    start(strategy(run, **options), make_grid(8), 4)
+    start(strategy(run, **options), make_grid(8), 8)  # nor does a restart change it
     clients = [f"c{i}" for i in range(1, 9)]
     with Ledger.open(run, keys=keys) as ledger:
         taking_part = [tuple(sorted(members(ledger, number))) for number in range(1, 9)]
@@ -361,8 +361,8 @@ def test_nobody_waits_for_clients_that_have_left(
     everybody = {"min_train_nodes": 8, "min_available_nodes": 8}
     start(strategy(run, **everybody), grid, 3, evaluate_fn=placing(run, {1: ["c5"]}))
     start(strategy(run, **everybody), grid, 4)  # nor when the server app is started again
-    assert rounds_asked(grid.nodes[6]) == [1, 2, 3, 4]
-    assert rounds_asked(grid.nodes[5]) == [1]
+    assert rounds_received(grid.nodes[6]) == [1, 2, 3, 4]
+    assert rounds_received(grid.nodes[5]) == [1]
     assert "waiting for nodes" not in caplog.text
 
 
@@ -474,6 +474,6 @@ def test_every_client_has_other_seeds_in_every_round(tmp_path: Path) -> None:
     def seeds(message: Message) -> tuple[int, bytes]:
         return message.content["config"]["disavow-seed"], message.content["config"]["disavow-batches"]
 
-    found = [seeds(m) for node in grid.nodes.values() for m in node.asked if m.metadata.message_type == "train"]
+    found = [seeds(m) for node in grid.nodes.values() for m in node.received if m.metadata.message_type == "train"]
     assert len(set(found)) == len(found) == 14
     assert torch.Generator().manual_seed(found[0][0]) is not None

@@ -65,14 +65,14 @@ class Child:
         """End it at once, as a power cut would."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def told(self, name: str = "stderr") -> str:
+    def output(self, name: str = "stderr") -> str:
         """What it has written so far."""
         return (self.folder / name).read_text(encoding="utf-8")
 
-    def wait_until_told(self, text: str, name: str = "stderr") -> None:
+    def wait_for_output(self, text: str, name: str = "stderr") -> None:
         """Return once it has written this text; one that ends without it is an error."""
-        while text not in self.told(name):
-            assert self.running() or text in self.told(name), self.told()
+        while text not in self.output(name):
+            assert self.running() or text in self.output(name), self.output()
             time.sleep(0.005)
 
     def running(self) -> bool:
@@ -129,9 +129,9 @@ class Driver:
         folder.mkdir()
         for name in ("stdout", "stderr"):
             (folder / name).touch()
-        told = {"task": task, "arguments": [*map(str, command)], "folder": str(folder), **more}
+        task_options = {"task": task, "arguments": [*map(str, command)], "folder": str(folder), **more}
         around = environment(**{"DISAVOW_KEYS": str(keys)} if keys else {})
-        pid = self.call({**told, "cwd": str(cwd or self._folder), "environment": around})["pid"]
+        pid = self.call({**task_options, "cwd": str(cwd or self._folder), "environment": around})["pid"]
         return Child(self, pid, folder)
 
     def run(self, *command: str | Path, **more: Any) -> Ended:
@@ -323,12 +323,12 @@ def story_of_records(run: Any) -> None:
         [{second: keys[second][1:2]}, second],
     )
     for step in steps:
-        for asked in step:
+        for request in step:
             with suppress(DisavowError):  # it is answered already
-                if isinstance(asked, str):
-                    run.ledger.place_requests([asked], at=now())
+                if isinstance(request, str):
+                    run.ledger.place_requests([request], at=now())
                 else:
-                    run.ledger.place_record_requests(asked, at=now())
+                    run.ledger.place_record_requests(request, at=now())
         run.answer()
 
 
@@ -381,7 +381,7 @@ def _count_events(die_at: int | None) -> list[str]:
     setattr(keyring_table, "connect", connected)  # noqa: B010
     sa.event.listen(sa.Engine, "before_cursor_execute", first_word)
     sa.event.listen(sa.Engine, "commit", lambda _: happens("commit"))
-    places: Sequence[tuple[Any, str]] = (
+    functions: Sequence[tuple[Any, str]] = (
         (os, "fsync"),
         (os, "unlink"),
         (os, "replace"),
@@ -391,7 +391,7 @@ def _count_events(die_at: int | None) -> list[str]:
         (Keyring, "forget"),
         (Ledger, "remove_leftovers"),
     )
-    for owner, name in places:
+    for owner, name in functions:
         setattr(owner, name, _watched(getattr(owner, name), name, happens))
     return events
 

@@ -67,13 +67,13 @@ def live(base: Path, folder: Path, story: Story, syncs: Syncs, every: int) -> di
     with reopen_toy(run, keys=keys) as opened:
         story(opened)
     points = syncs.seen.value
-    told = [
+    runs = [
         _disturbed(base, folder / f"{point}-{once}", story, syncs, point, once=once)
         for point in range(1, points + 1)
         for once in (True, False)
         if (point + once) % every == 0
     ]
-    return {"points": points, "due": _state(run, keys), "told": told}
+    return {"points": points, "due": _state(run, keys), "runs": runs}
 
 
 def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int, *, once: bool) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def _disturbed(base: Path, folder: Path, story: Story, syncs: Syncs, point: int,
     except Exception as refused:
         failed = type(refused).__name__
     syncs.fail(0, 0, 0)
-    told = {"point": point, "once": once, "error": errno.errorcode[error], "failed": failed}
-    told |= _taken_up(run, story, keys)
+    outcome = {"point": point, "once": once, "error": errno.errorcode[error], "failed": failed}
+    outcome |= _taken_up(run, story, keys)
     shutil.rmtree(folder)
-    return told
+    return outcome
 
 
 def _copy(run: Path, target: Path) -> Path:
@@ -123,11 +123,11 @@ def main(folder: Path, training: int, erasure: int) -> None:
     start_toy(folder / "new", toy_settings(rounds=2), keys=folder / "keys").close()
     with start_toy(folder / "trained", toy_settings(rounds=2), keys=folder / "keys") as run:
         run.train()
-    told = {
+    stories = {
         "training": live(folder / "new", folder / "training", train, syncs, training),
         "erasure": live(folder / "trained", folder / "erasure", erase, syncs, erasure),
     }
-    print(json.dumps(told))
+    print(json.dumps(stories))
 
 
 if __name__ == "__main__":

@@ -344,7 +344,7 @@ ROW = re.compile(r"^ +(\d+) ", re.MULTILINE)
 
 def kill_after(child: Child, row: int, pause: float) -> bool:
     """Wait for the row of a rebuilt round (0: for nothing), pause, kill -9. Whether it was still alive."""
-    while row and child.running() and not any(int(n) >= row for n in ROW.findall(child.told())):
+    while row and child.running() and not any(int(n) >= row for n in ROW.findall(child.output())):
         time.sleep(0.002)
     time.sleep(pause)
     child.kill()
@@ -358,7 +358,7 @@ def kill_again_and_again(driver: Driver, one: Undisturbed, folder: Path, seed: i
     while not _killed(driver, one, folder, random.Random(seed), kills, hurry):
         shutil.rmtree(home)
         hurry /= 4
-    if not _asked(run):
+    if not _has_requests(run):
         assert driver.run("erase", run, *one.leavers, "--yes", keys=home / "keys").status == 0
     ended = driver.run("resume", run, keys=home / "keys")
     assert ended.status == 0, ended.stderr
@@ -377,14 +377,14 @@ def _killed(driver: Driver, one: Undisturbed, folder: Path, chance: random.Rando
     # spread over the erasure: the first before anything is rebuilt, the others each in a stretch of its own
     rows = [0, *(chance.randrange(i * ROUNDS // kills, (i + 1) * ROUNDS // kills) for i in range(1, kills))]
     for row in rows:
-        command: list[str | Path] = ["resume", run] if _asked(run) else ["erase", run, *one.leavers, "--yes"]
+        command: list[str | Path] = ["resume", run] if _has_requests(run) else ["erase", run, *one.leavers, "--yes"]
         pause = hurry * chance.uniform(0, one.seconds / (2 if row == 0 else ROUNDS))
         killed += kill_after(driver.start(*command, keys=home / "keys"), row, pause)
         assert faults_in_a_copy(run, folder) == []
     return killed
 
 
-def _asked(run: Path) -> bool:
+def _has_requests(run: Path) -> bool:
     with Ledger.open(run, keys=keys_of(run)) as ledger:
         return bool(ledger.requests())
 

@@ -32,10 +32,10 @@ def failing(folder: Path, *, training: int, erasure: int) -> Any:
     return json.loads(done.stdout)
 
 
-def check(told: Any) -> None:
+def check(stories: Any) -> None:
     """No run is broken, all end alike, and most failures are noticed."""
     for story in ("training", "erasure"):
-        points, due, runs = (told[story][name] for name in ("points", "due", "told"))
+        points, due, runs = (stories[story][name] for name in ("points", "due", "runs"))
         assert points > 10  # SQLite's own among them
         assert [run for run in runs if run["faults"]] == []
         assert [run for run in runs if run["end"] != due] == []

@@ -56,17 +56,17 @@ def test_decisions_releases_and_returns_survive_kills_at_any_instant(tmp_path: P
             assert worker.stdout.readline() == "open\n"
             time.sleep(draw.uniform(0.01, 0.3))
             worker.send_signal(signal.SIGKILL)
-            told = worker.stdout.read().split()
+            words = worker.stdout.read().split()
         assert worker.returncode == -signal.SIGKILL
         with Ledger.open(run, write=True) as ledger:
-            decided = sum(word in ("paused", "resumed") for word in told)
+            decided = sum(word in ("paused", "resumed") for word in words)
             kinds = [event.kind.value for event in ledger.request(2).history]
             # what was told is there; at most one more was committed and not told
-            assert 0 <= len(ledger.releases()) - releases - told.count("release") <= 1
+            assert 0 <= len(ledger.releases()) - releases - words.count("release") <= 1
             assert all(one != other for one, other in pairwise(kinds))
             assert 0 <= len(kinds) - events - decided <= 1
-            released += told.count("release")
-            returned += told.count("readmitted")
+            released += words.count("release")
+            returned += words.count("readmitted")
             assert returned == 0 or not ledger.has_left("dora")
             assert len(ledger.readmissions("dora")) <= 1
         assert [finding for finding in fsck(run) if finding.fault] == []

@@ -100,8 +100,8 @@ def die_and_resume(driver: Driver, rehearsal: Rehearsal, folder: Path, at: int) 
 def test_killed_around_a_thinning(
     driver: Driver, rehearsal: Rehearsal, tmp_path: Path, what: str, which: str
 ) -> None:
-    places = [i for i, event in enumerate(rehearsal.events, start=1) if event == what]
-    die_and_resume(driver, rehearsal, tmp_path, places[0 if which == "first" else len(places) // 2])
+    instants = [i for i, event in enumerate(rehearsal.events, start=1) if event == what]
+    die_and_resume(driver, rehearsal, tmp_path, instants[0 if which == "first" else len(instants) // 2])
 
 
 @pytest.mark.parametrize("part", some_of(range(POINTS), [1, 4]))

@@ -35,7 +35,7 @@ SIGKILLED = -9
 class Victim(Protocol):
     """A command under way: a fork, as in most tests here, or started as a shell starts it."""
 
-    def told(self) -> str: ...
+    def output(self) -> str: ...
 
     def running(self) -> bool: ...
 
@@ -59,7 +59,7 @@ class Started:
         command = [*COMMAND, *map(str, arguments)]
         self._process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=self._stderr)
 
-    def told(self) -> str:
+    def output(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode()
 
@@ -70,17 +70,17 @@ class Started:
         self._process.kill()
 
     def wait(self) -> Ended:
-        status, told = self._process.wait(), self.told()
+        status, output = self._process.wait(), self.output()
         self._stderr.close()
-        return Ended(status, "", told)
+        return Ended(status, "", output)
 
 
 def kill_in_round(process: Victim, number: int, pause: float) -> bool:
     """Wait for the row of a round (0: the head of the table), pause, kill -9. Whether it was still alive."""
 
     def reached() -> bool:
-        told = process.told()
-        return "\n" in told if number == 0 else any(int(row) >= number for row in ROW.findall(told))
+        output = process.output()
+        return "\n" in output if number == 0 else any(int(row) >= number for row in ROW.findall(output))
 
     while process.running() and not reached():
         time.sleep(0.001)

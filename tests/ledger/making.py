@@ -88,7 +88,7 @@ def two_clusters(ids: Sequence[str] = IDS) -> tuple[Cluster, ...]:
 def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> Round:
     """Record the next round; `changed` replaces what it is made of."""
     number, attempt = ledger.next_round()
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "number": number,
         "attempt": attempt,
         "before": ledger.digest_before(number),
@@ -99,7 +99,7 @@ def record_next(ledger: Ledger, after: Vector | None = None, **changed: Any) -> 
         "clusters": two_clusters(),
         "at": MOMENT,
     }
-    return ledger.record(NewRound(**{**told, **changed}))
+    return ledger.record(NewRound(**{**values, **changed}))
 
 
 def by_id(record: Round) -> Round:

@@ -364,8 +364,8 @@ def credentials_checked(endpoint: str) -> Iterator[None]:
 
     def unchecked(requests: str) -> None:
         kind = {"Content-Type": "text/plain"}
-        asked = urllib.request.Request(f"{endpoint}/moto-api/reset-auth", requests.encode(), kind, method="POST")
-        urllib.request.urlopen(asked).close()
+        request = urllib.request.Request(f"{endpoint}/moto-api/reset-auth", requests.encode(), kind, method="POST")
+        urllib.request.urlopen(request).close()
 
     unchecked("0")
     try:
@@ -496,5 +496,5 @@ print(sorted({"fsspec", "s3fs", "botocore", "aiohttp"} & set(sys.modules)))
 def test_looking_at_a_run_neither_asks_the_bucket_nor_imports_what_would(run: Path) -> None:
     command = [sys.executable, "-c", LIGHT, str(run)]
     around = with_repository(AWS_ENDPOINT_URL="http://127.0.0.1:9")
-    told = subprocess.run(command, cwd=ROOT, env=around, check=True, capture_output=True, text=True, timeout=60)
-    assert told.stdout == "[]\n"
+    result = subprocess.run(command, cwd=ROOT, env=around, check=True, capture_output=True, text=True, timeout=60)
+    assert result.stdout == "[]\n"

@@ -355,10 +355,10 @@ def test_findings_are_json_too(run_dir: Path) -> None:
     stray.touch(mode=0o600)
     result = disavow("fsck", run_dir, "--json")
     assert result.returncode == 1
-    told = json.loads(result.stdout)
-    assert told["clean"] is False
-    assert [finding["fault"] for finding in told["findings"]] == [True, False]
-    assert all(finding.keys() == {"where", "what", "fault", "spare"} for finding in told["findings"])
+    document = json.loads(result.stdout)
+    assert document["clean"] is False
+    assert [finding["fault"] for finding in document["findings"]] == [True, False]
+    assert all(finding.keys() == {"where", "what", "fault", "spare"} for finding in document["findings"])
 
 
 def test_notes_alone_exit_0(run_dir: Path) -> None:

@@ -35,8 +35,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with start_toy(folder / name, toy_settings(), signer=signer) as run:
             run.train()
             if name == "signed":
-                told = prove_what_if(run.ledger, "client-01").sealed(SIGNER)
-                (folder / "what-if.json").write_bytes(told)
+                sealed = prove_what_if(run.ledger, "client-01").sealed(SIGNER)
+                (folder / "what-if.json").write_bytes(sealed)
             leave(run, "client-08")
             leave(run, *mates(run))
     return folder
@@ -116,9 +116,9 @@ def test_what_is_no_proof_of_its_request_is_a_fault(
     signed: Path, answered: Path, damage: Callable[[Path, Path], object], due: set[str]
 ) -> None:
     damage(signed / "proofs", answered)
-    told = [finding for finding in fsck(signed) if finding.fault]
-    assert {finding.where for finding in told} == {f"proofs/{name}" for name in due}
-    assert all(finding.spare for finding in told)  # no reason not to honour others who want to leave
+    faults = [finding for finding in fsck(signed) if finding.fault]
+    assert {finding.where for finding in faults} == {f"proofs/{name}" for name in due}
+    assert all(finding.spare for finding in faults)  # no reason not to honour others who want to leave
 
 
 UNSIGNED: dict[str, Callable[[Path], object]] = {

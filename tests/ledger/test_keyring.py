@@ -76,14 +76,14 @@ def test_nothing_of_whoever_was_forgotten_is_left_in_any_file(keyring: Keyring) 
     for start in range(0, len(ids), 500):
         keyring.register(ids[start : start + 500])
     gone = ids[::3]
-    told = {client: secrets_of(keyring, client) for client in gone}
+    parts = {client: secrets_of(keyring, client) for client in gone}
     keyring.rotate()
-    told = {client: [*told[client], *secrets_of(keyring, client)] for client in gone}
+    parts = {client: [*parts[client], *secrets_of(keyring, client)] for client in gone}
     rows = {client: numbers_of_row(keyring, client) for client in gone[:3]}
     keyring.forget([keyring.present()[client].number for client in gone])
     data = bytes_of(keyring)
     for client in gone:
-        assert [part for part in told[client] if part != bytes(32) and part in data] == []
+        assert [part for part in parts[client] if part != bytes(32) and part in data] == []
         assert keyring.find(client) is None
         assert keyring.has_left(client)
     assert set(keyring.present()) == set(ids) - set(gone)
@@ -121,9 +121,9 @@ def test_of_a_small_table_no_free_page_tells_what_the_run_called_a_leaver(keyrin
 def test_places_say_nothing_about_ids_or_about_who_came_when(keyring: Keyring) -> None:
     for number in range(60):
         keyring.register([f"client-{number:03}"])
-    places = [row[1] for number in range(60) if (row := numbers_of_row(keyring, f"client-{number:03}"))]
-    rises = sum(one < two for one, two in pairwise(places))
-    assert len(set(places)) == 60
+    positions = [row[1] for number in range(60) if (row := numbers_of_row(keyring, f"client-{number:03}"))]
+    rises = sum(one < two for one, two in pairwise(positions))
+    assert len(set(positions)) == 60
     assert 12 < rises < 47  # of 59; about 2e-6 by chance
     free = keyring.present()["client-007"].number
     keyring.forget([free])

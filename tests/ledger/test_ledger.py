@@ -71,16 +71,16 @@ def recorded(draw: st.DrawFn, clients: list[str]) -> dict[str, Any]:
 @given(st.data())
 def test_whatever_is_recorded_reads_back_equal_and_passes_fsck(data: st.DataObject) -> None:
     clients = data.draw(ids)
-    told = data.draw(st.lists(recorded(clients), min_size=1, max_size=3))
+    rounds = data.draw(st.lists(recorded(clients), min_size=1, max_size=3))
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         with create(directory, clients=clients) as ledger:
-            given_back = [record_next(ledger, **one) for one in told]
+            given_back = [record_next(ledger, **one) for one in rounds]
         with Ledger.open(directory) as ledger:
             assert ledger.clients() == tuple(sorted(clients))
-            read_back = [ledger.round(number) for number in range(1, len(told) + 1)]
+            read_back = [ledger.round(number) for number in range(1, len(rounds) + 1)]
             assert [by_id(record) for record in read_back] == [by_id(record) for record in given_back]
-            for number, (one, record) in enumerate(zip(told, given_back, strict=True), start=1):
+            for number, (one, record) in enumerate(zip(rounds, given_back, strict=True), start=1):
                 assert record.clusters == one["clusters"]
                 assert record.recorded_at == one["at"]
                 assert ledger.membership(number) == tuple(tuple(sorted(c.clients)) for c in one["clusters"])

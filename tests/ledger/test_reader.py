@@ -77,11 +77,11 @@ def test_models_before_and_after_chain_from_the_initial_to_the_next_round(tmp_pa
 
 @pytest.mark.sqlite
 def test_rounds_with_is_answered_from_indices_alone(tmp_path: Path) -> None:
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def listen(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
         if statement.startswith("SELECT"):
-            asked.append((statement, parameters))
+            statements.append((statement, parameters))
 
     with create(tmp_path / "run") as ledger:
         for _ in range(3):
@@ -90,11 +90,11 @@ def test_rounds_with_is_answered_from_indices_alone(tmp_path: Path) -> None:
         assert ledger.rounds_with("ada") == (1, 2, 3)
         assert ledger.rounds_with("somebody else") == ()
     with closing(sqlite3.connect(tmp_path / "run" / NAME)) as connection:
-        for statement, parameters in asked:
+        for statement, parameters in statements:
             plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             scanned = [step for step in plan if step.startswith("SCAN") and "rounds" not in step]
             assert not scanned, plan
-    assert any("memberships" in statement for statement, _ in asked)
+    assert any("memberships" in statement for statement, _ in statements)
 
 
 def test_a_damaged_model_is_never_handed_out(run_dir: Path) -> None:

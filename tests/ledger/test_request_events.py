@@ -287,8 +287,8 @@ def test_a_release_is_superseded_once_its_newest_round_is_undone(tmp_path: Path)
         place(ledger, "ada")
         with ledger.transaction() as transaction:
             verdict = Verdict(VerdictKind.ROLLBACK, 2)
-            asked = transaction.waiting()
-            erasure = transaction.open_erasure(asked, verdict, mechanism="retrain", at=MOMENT + DAY)
+            waiting = transaction.waiting()
+            erasure = transaction.open_erasure(waiting, verdict, mechanism="retrain", at=MOMENT + DAY)
             transaction.supersede(2, erasure)
         found = ledger.releases()
         assert [(each.round, each.recipient, each.superseded_at) for each in found] == [
@@ -388,8 +388,8 @@ def test_a_copy_has_histories_and_releases(tmp_path: Path) -> None:
         ledger.note_release(
             digest="d", newest=1, after=ledger.served_model_digest(), averaged=1, to="somebody", at=MOMENT
         )
-        told = ledger.requests(), ledger.releases()
+        expected = ledger.requests(), ledger.releases()
         copy_run(run, tmp_path / "copy", keys=ledger.keyring.folder.parent.parent, target_keys=keys)
     with Ledger.open(tmp_path / "copy", keys=keys) as copy:
-        assert (copy.requests(), copy.releases()) == told
+        assert (copy.requests(), copy.releases()) == expected
     assert fsck(tmp_path / "copy", keys=keys) == []

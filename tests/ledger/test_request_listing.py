@@ -12,7 +12,7 @@ from tests.ledger.making import IDS, MOMENT, create, record_next
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Ledger:
+def three_requests(tmp_path: Path) -> Ledger:
     """Three requests: one waits, one is paused, one is cancelled."""
     ledger = create(tmp_path / "run")
     ledger.place_requests(IDS[:3], at=MOMENT)
@@ -21,21 +21,24 @@ def asked(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def test_paused_requests_are_counted_apart_from_those_that_wait(asked: Ledger) -> None:
-    counts = {state: count for state, count in asked.request_counts().items() if count}
+def test_paused_requests_are_counted_apart_from_those_that_wait(three_requests: Ledger) -> None:
+    counts = {state: count for state, count in three_requests.request_counts().items() if count}
     assert counts == {RequestState.WAITING: 1, RequestState.PAUSED: 1, RequestState.CANCELLED: 1}
 
 
-def test_pages_begin_with_the_newest_or_with_the_oldest(asked: Ledger) -> None:
-    assert [each.number for each in asked.request_page(most=2)] == [3, 2]
-    assert [each.number for each in asked.request_page(most=2, oldest_first=True)] == [1, 2]
-    assert [each.number for each in asked.request_page(most=2, after=2, oldest_first=True)] == [3]
+def test_pages_begin_with_the_newest_or_with_the_oldest(three_requests: Ledger) -> None:
+    assert [each.number for each in three_requests.request_page(most=2)] == [3, 2]
+    assert [each.number for each in three_requests.request_page(most=2, oldest_first=True)] == [1, 2]
+    assert [each.number for each in three_requests.request_page(most=2, after=2, oldest_first=True)] == [3]
     open_ones = (RequestState.WAITING, RequestState.PAUSED)
-    assert [each.number for each in asked.request_page(states=open_ones, most=9, oldest_first=True)] == [1, 2]
+    assert [each.number for each in three_requests.request_page(states=open_ones, most=9, oldest_first=True)] == [
+        1,
+        2,
+    ]
 
 
-def test_the_last_changed_are_those_of_the_last_events(asked: Ledger) -> None:
-    assert [each.number for each in asked.last_changed_requests(2)] == [2, 3]
+def test_the_last_changed_are_those_of_the_last_events(three_requests: Ledger) -> None:
+    assert [each.number for each in three_requests.last_changed_requests(2)] == [2, 3]
 
 
 def test_the_weakest_cluster_is_the_one_with_the_fewest_members_left(tmp_path: Path) -> None:

@@ -272,8 +272,8 @@ def test_a_backup_from_just_before_the_newest_round_is_noticed(restoring: Restor
     with refuses(RunOutdated):
         restoring.open()
     with restoring.open(write=False) as reader:
-        told = reader.restored_from_backup()
-        assert (told.older, told.accepted, told.slots) == (True, False, 0)
+        restored = reader.restored_from_backup()
+        assert (restored.older, restored.accepted, restored.slots) == (True, False, 0)
 
 
 def test_a_backup_from_before_a_request_that_waits_is_noticed(restoring: Restoring) -> None:

@@ -73,8 +73,8 @@ def test_a_run_directory_holds_no_rows_and_no_password(tmp_path: Path, server: S
     }
     for path in (tmp_path / "run").rglob("*"):
         assert path.is_dir() or PASSWORD.encode() not in path.read_bytes()
-    told = json.loads((tmp_path / "run" / "database.json").read_text())
-    assert told["url"] == server.tcp_url(None)
+    document = json.loads((tmp_path / "run" / "database.json").read_text())
+    assert document["url"] == server.tcp_url(None)
     assert (tmp_path / "run" / "database.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -244,8 +244,8 @@ def test_a_database_that_cannot_be_used_is_told_without_its_password(
 ) -> None:
     with refuses(DatabaseUnavailable, tmp_path / "run", "127.0.0.1") as caught:
         create(tmp_path / "run", UNUSABLE[what](server))
-    for told in (str(caught.value), repr(caught.value.__cause__)):
-        assert "horse" not in told
+    for message in (str(caught.value), repr(caught.value.__cause__)):
+        assert "horse" not in message
     assert list(tmp_path.iterdir()) == []
 
 

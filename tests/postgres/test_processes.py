@@ -54,15 +54,15 @@ def test_commands_work_beside_a_process_that_trains(tmp_path: Path, server: Serv
     run = tmp_path / "run"
     training = forked.driver().start("train", settings, "--run", run, "--database", server.url, keys=keys)
     while not (run / "database.json").exists():
-        assert training.running(), training.told()
+        assert training.running(), training.output()
     seen = disavow("status", run, "--json")
     assert seen.returncode == 0, seen.stderr
     in_use = disavow("resume", run)
-    asked = disavow("erase", run, "client-03", "--yes", "--wait", "0")
+    placed = disavow("erase", run, "client-03", "--yes", "--wait", "0")
     checked = disavow("fsck", run)
     ended = training.wait()
     assert ended.status == 0, ended.stderr
-    assert asked.returncode in (0, 4), asked.stderr  # 4: placed, for the process that trains
+    assert placed.returncode in (0, 4), placed.stderr  # 4: placed, for the process that trains
     assert checked.returncode == 0, checked.stdout
     assert in_use.returncode in (0, 4)  # 0 where the training was over by then
     rest = disavow("resume", run)

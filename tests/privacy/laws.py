@@ -24,14 +24,14 @@ class Group:
     """A cluster: its weight, and what each of its places contributes; 0 for a gap."""
 
     weight: float
-    places: tuple[float, ...]
+    contributions: tuple[float, ...]
 
 
 def law(groups: Sequence[Group], representatives: int = 1) -> dict[float, float]:
     """The means of a round's output over all draws, with their chances."""
     found = {0.0: 1.0}
     for group in groups:
-        drawn = list(combinations(group.places, min(representatives, len(group.places))))
+        drawn = list(combinations(group.contributions, min(representatives, len(group.contributions))))
         more: defaultdict[float, float] = defaultdict(float)
         for (mean, chance), some in product(found.items(), drawn):
             more[round(mean + group.weight * math.fsum(some) / representatives, 12)] += chance / len(drawn)

@@ -54,8 +54,8 @@ class World:
     clusters: Clusters
 
     def event(self, policy: Policy) -> Event:
-        places, weights = self.clusters.capacities, self.clusters.weights
-        return event_of(policy, number=1, attempt=1, capacities=places, weights=weights)
+        capacities, weights = self.clusters.capacities, self.clusters.weights
+        return event_of(policy, number=1, attempt=1, capacities=capacities, weights=weights)
 
 
 def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int) -> Floats:
@@ -66,10 +66,10 @@ def released(world: World, policy: Policy, *, rounds: int, draws: int, seed: int
         clipped = clip(world.updates, policy)
         # the clusters of all draws, one after the other
         copies = tuple(members for members in world.clusters.members for _ in range(draws))
-        places = tuple(count for count in world.clusters.capacities for _ in range(draws))
+        capacities = tuple(count for count in world.clusters.capacities for _ in range(draws))
         chosen = choose_and_perturb(
             clipped,
-            replace(world.clusters, members=copies, capacities=places),
+            replace(world.clusters, members=copies, capacities=capacities),
             policy=policy,
             layout=layout,
             secrets=Secrets(seed),
@@ -138,8 +138,8 @@ def epsilon(events: list[Event], name: str) -> float:
 
 def tipped(side: float, policy: Policy) -> World:
     """Three clients at +C, three at -C, and one that holds nearly all the data and decides which side counts."""
-    places = torch.tensor([[1.0], [1.0], [1.0], [-1.0], [-1.0], [-1.0], [side]]) * 5
-    updates = updates_of(places, samples=[1, 1, 1, 1, 1, 1, 10_000_000])
+    points = torch.tensor([[1.0], [1.0], [1.0], [-1.0], [-1.0], [-1.0], [side]]) * 5
+    updates = updates_of(points, samples=[1, 1, 1, 1, 1, 1, 10_000_000])
     clipped = clip(updates, policy)
     found = cluster(clipped, policy=policy, layout=layout_of_size(1), previous=(), seed=1, round_number=1)
     return World(updates, found)
@@ -165,11 +165,11 @@ def test_the_unconditional_account_is_neither_exceeded_nor_idle(
 
 def with_client(present: bool, *, mates: int, others: int) -> World:
     """A client at +C among mates at -C, beside a cluster of others; without it, its place is a gap."""
-    places = [[5.0]] * present + [[-5.0]] * mates + [[0.3]] * others
+    points = [[5.0]] * present + [[-5.0]] * mates + [[0.3]] * others
     members = (tuple(range(mates + present)), tuple(range(mates + present, mates + present + others)))
     weight = (mates + 1) / (mates + 1 + others)
     clusters = Clusters(members, (weight, 1 - weight), (0.0, 0.0), 0.0, (mates + 1, others))
-    return World(updates_of(torch.tensor(places)), clusters)
+    return World(updates_of(torch.tensor(points)), clusters)
 
 
 def likelihood_ratio(rows: Floats, *, rate: float, weight: float, base: float, tau: float) -> Floats:

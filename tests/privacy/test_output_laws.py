@@ -44,8 +44,8 @@ def rosters(draw: st.DrawFn) -> tuple[list[Group], list[Group], int]:
         for share in shares
     ]
     client = draw(st.sampled_from([-1.0, 0.7, 1.0]))
-    first = Group(groups[0].weight, (client, *groups[0].places[1:]))
-    gap = Group(groups[0].weight, (0.0, *groups[0].places[1:]))
+    first = Group(groups[0].weight, (client, *groups[0].contributions[1:]))
+    gap = Group(groups[0].weight, (0.0, *groups[0].contributions[1:]))
     return [first, *groups[1:]], [gap, *groups[1:]], draw(st.integers(1, k - 1))
 
 
@@ -54,8 +54,8 @@ def kind_of(groups: list[Group], representatives: int, tau: float) -> sampling.S
     policy = replace(
         POLICY, noise="calibrated", clip=1.0, tau=tau, clustering="fixed", representatives=representatives
     )
-    places, weights = [len(group.places) for group in groups], [group.weight for group in groups]
-    event = event_of(policy, number=1, attempt=1, capacities=places, weights=weights)
+    capacities, weights = [len(group.contributions) for group in groups], [group.weight for group in groups]
+    event = event_of(policy, number=1, attempt=1, capacities=capacities, weights=weights)
     return sampling.Sampled(event.rate, event.multiplier)
 
 
@@ -86,12 +86,12 @@ def test_a_removal_from_any_roster_is_within_the_account_of_many_rounds(
     assert composed_delta(other, one, rounds, claimed) <= 1e-4 * (1 + 1e-3)
 
 
-@pytest.mark.parametrize(("drawn", "places"), [(1, 2), (1, 10), (3, 10)])
+@pytest.mark.parametrize(("drawn", "capacity"), [(1, 2), (1, 10), (3, 10)])
 @pytest.mark.parametrize("tau", [0.3, 1.0])
-def test_the_account_of_a_round_is_attained(drawn: int, places: int, tau: float) -> None:
+def test_the_account_of_a_round_is_attained(drawn: int, capacity: int, tau: float) -> None:
     """The worst others are all on the other side where the client is removed, and beside it where it is added."""
     for side, removed in ((-1.0, True), (1.0, False)):
-        mates = (side,) * (places - 1)
+        mates = (side,) * (capacity - 1)
         present, absent = [Group(1.0, (1.0, *mates))], [Group(1.0, (0.0, *mates))]
         one, other = cells(law(present, drawn), law(absent, drawn), tau)
         exact = sampling.delta_of(kind_of(present, drawn, tau), np.array(EPSILONS), removed=removed)
@@ -186,8 +186,8 @@ def drawn_sums(members: tuple[tuple[int, ...], ...], draws: int, representatives
 @pytest.mark.parametrize("members", [MEMBERS, ((0, 2), (3, 4), ()), ((), (3,), ())], ids=["all", "one left", "few"])
 def test_the_product_draws_by_this_law(members: tuple[tuple[int, ...], ...], representatives: int) -> None:
     groups = [
-        Group(weight, (*[VALUES[i] for i in group], *[0.0] * (places - len(group))))
-        for weight, group, places in zip(WEIGHTS, members, PLACES, strict=True)
+        Group(weight, (*[VALUES[i] for i in group], *[0.0] * (capacity - len(group))))
+        for weight, group, capacity in zip(WEIGHTS, members, PLACES, strict=True)
     ]
     due: Counter[float] = Counter()
     for mean, chance in law(groups, representatives).items():

@@ -82,9 +82,9 @@ def test_the_best_half_line_is_found(kind: Sampled) -> None:
     for epsilon in (0.0, 0.3, 2.0):
         alpha = math.exp(epsilon)
         opposite = (alpha - 1) * (1 - kind.rate) / kind.rate
-        told = ndtr(mu - lines) - opposite * ndtr(-mu - lines) - alpha * ndtr(-lines)
+        gaps = ndtr(mu - lines) - opposite * ndtr(-mu - lines) - alpha * ndtr(-lines)
         found = sampling.delta_of(kind, np.array([epsilon]), removed=True)[0]
-        assert found == pytest.approx(kind.rate * told.max(), rel=1e-5, abs=1e-9)
+        assert found == pytest.approx(kind.rate * gaps.max(), rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_extreme_noise_is_accounted_quickly_and_never_above_the_unsampled(multip
     for count in (1, 1000):
         found = sampling.epsilon_of(((Sampled(0.25, multiplier), count),), 1e-5)
         # noise beyond what arithmetic can tell from none counts as no more than that
-        told = min(multiplier, 0.25e5)
-        assert 0 <= found <= gaussian.epsilon_of(1e-5, count**0.5 / told) * 1.001
+        accounted = min(multiplier, 0.25e5)
+        assert 0 <= found <= gaussian.epsilon_of(1e-5, count**0.5 / accounted) * 1.001
 
 
 def test_large_figures_grow_smoothly_and_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:

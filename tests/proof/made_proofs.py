@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof import canonical
 from disavow.proof.bounds import Bounds, bounds_of, chance_drawn, largest_displacement, total_ratio
-from disavow.proof.envelope import seal, to_be_signed
+from disavow.proof.envelope import Signature, seal, to_be_signed
 from disavow.proof.leaves import (
     UNTOUCHED,
     ClusterLeaf,
@@ -37,6 +37,8 @@ from disavow.proof.leaves import (
 from disavow.proof.merkle import leaf_hash, root_of
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedRecords, Opening
+from disavow.proof.serving import PAYLOAD_TYPE as SERVING
+from disavow.proof.serving import SignedServing
 from disavow.proof.statement import ERASURE, MAPPED_ERASURE, MAPPED_WHAT_IF, MODEL, STATEMENT, WHAT_IF
 from disavow.proof.validation import from_base64, to_base64, write_figure
 from disavow.proof.verify import TrustedKey, VerificationInputs
@@ -82,6 +84,13 @@ def signed_word(payload: bytes, key: PrivateKey) -> SignedWord:
         signature = key.sign(message, ECDSA(hashes.SHA256(), deterministic_signing=True))
     der, info = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return SignedWord(payload=payload, public_key=key.public_key().public_bytes(der, info), signature=signature)
+
+
+def signed_serving(said: dict[str, Any], key: Signer) -> bytes:
+    """A serving statement that says anything, signed."""
+    payload = canonical.encode(said)
+    signature = Signature(key_id=key.public.id, value=key.sign(to_be_signed(payload, SERVING)))
+    return SignedServing(payload=payload, signatures=(signature,)).encode()
 
 
 def digest_of(*parts: object) -> bytes:
@@ -250,9 +259,9 @@ class Made:
         """The sealed file."""
         return seal(self.payload, self.signer, packed="maps" not in self.predicate)
 
-    def asked(self, **changes: Any) -> VerificationInputs:
+    def inputs(self, **changes: Any) -> VerificationInputs:
         """What a verifier with the right key and the opening asks."""
-        told: dict[str, Any] = {
+        files: dict[str, Any] = {
             "proof": self.proof,
             "trusted": [TrustedKey(self.signer.public)],
             "opening": self.opening.encode(),
@@ -261,7 +270,7 @@ class Made:
         }
         if isinstance(changes.get("checkpoint"), str):
             changes["checkpoint"] = changes["checkpoint"].encode("utf-8", "surrogateescape")
-        return VerificationInputs(**{**told, **changes})
+        return VerificationInputs(**{**files, **changes})
 
     def forged(self, edit: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> bytes:
         """The proof with its statement changed and signed again, on demand under a new checkpoint."""
@@ -302,13 +311,13 @@ def tell_bounds(predicate: dict[str, Any]) -> None:
             tau=float(leaf_at(predicate, cluster["leaf"]).get("tau", "0.0")),
             representatives=drawn,
         )
-        cluster.update(_told(bounds))
+        cluster.update(_as_written(bounds))
         each.append(bounds)
     chance = chance_drawn((cluster["size"] for cluster in predicate["clusters"]), drawn)
     predicate["bounds"] = {**_total(each), "drawn": write_figure(chance)}
 
 
-def _told(bounds: Bounds) -> dict[str, Any]:
+def _as_written(bounds: Bounds) -> dict[str, Any]:
     odds = bounds.log10_odds
     return {
         "displacement": write_figure(bounds.displacement),

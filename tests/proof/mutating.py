@@ -13,7 +13,7 @@ EXTREMES: tuple[Any, ...] = (0, 1, 2**31, 2**32 - 1, 2**32, 10**14, -1)
 KINDS: tuple[Any, ...] = (None, True, False, 0, 7, "", "x", "0.5", [], {}, [0], {"x": 0})
 
 
-def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Everything inside a value, and where it stands."""
     yield path, value
     inside: Iterator[tuple[str | int, Any]]
@@ -24,12 +24,12 @@ def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     else:
         return
     for key, each in inside:
-        yield from places(each, (*path, key))
+        yield from walk(each, (*path, key))
 
 
 def mutations(value: Any) -> Iterator[tuple[str, Any]]:
     """Each changed value, with what was done to it."""
-    for path, old in list(places(value)):
+    for path, old in list(walk(value)):
         where = ".".join(map(str, path))
         for done, new in _others(old):
             if not same(new, old):

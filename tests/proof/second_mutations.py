@@ -66,8 +66,8 @@ def maps(statement: Object) -> None:
     leaves = predicate["leaves"]
     values = {place: second.NOBODY for place, leaf in enumerate(leaves) if leaf["type"] == "round"}
     shown = {cluster["leaf"]: cluster["withdrawn"] for cluster in predicate["clusters"]}
-    places = [place for place, leaf in enumerate(leaves) if leaf["type"] == "withdrawal"]
-    for place, row in zip(places, predicate["maps"], strict=True):
+    positions = [place for place, leaf in enumerate(leaves) if leaf["type"] == "withdrawal"]
+    for place, row in zip(positions, predicate["maps"], strict=True):
         covered = [at for at in values if at < place]
         for at, value in zip([at for at in covered if at not in shown], row, strict=True):
             values[at] = values[at] if value is None else second.unbase64(value)
@@ -88,10 +88,10 @@ def taken_part(statement: Object) -> None:
     """Let the rounds commitment be that of the rounds shown."""
     predicate = statement["predicate"]
     if predicate["rounds"] is not None:
-        places = [*predicate["rounds"]["superseded"], *(cluster["leaf"] for cluster in predicate["clusters"])]
+        positions = [*predicate["rounds"]["superseded"], *(cluster["leaf"] for cluster in predicate["clusters"])]
         request = predicate["leaves"][predicate["withdrawal"]]["requests"][predicate["request"]]
         salt = second.unbase64(predicate["rounds"]["salt"])
-        request["rounds"] = encode(second.rounds_commitment(salt, sorted(places)))
+        request["rounds"] = encode(second.rounds_commitment(salt, sorted(positions)))
 
 
 def figures(statement: Object) -> None:

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.proof.notes import PublicKey
 from disavow.proof.verify import TrustedKey, VerificationInputs, examine
+from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_verifier as second
 
 ROOT = Path(__file__).parents[2]
@@ -41,14 +42,31 @@ def first(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    witnesses: bytes | None = None,
+    quorum: int | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """What disavow's own verifier says, in the second's words."""
     trusted = [
         TrustedKey(PublicKey(each.key.name, each.key.public), each.start, each.end, each.revoked)
         for each in second.parse_keys(keys)
     ]
+    named = () if witnesses is None else witnesses_in(witnesses)
     report = examine(
-        VerificationInputs(proof, trusted, opening, receipts or [], model, checkpoint, what_if, client, word)
+        VerificationInputs(
+            proof,
+            trusted,
+            opening,
+            receipts or [],
+            model,
+            checkpoint,
+            what_if,
+            client,
+            word,
+            serving=serving,
+            witnesses=named,
+            quorum=quorum,
+        )
     )
     if report.failed is None:
         return (0 if report.named else 3), None

@@ -75,11 +75,13 @@ def test_where_there_is_nothing_to_tell_apart_the_odds_are_even(weight: float, s
 @PROPERTY
 @given(st.lists(st.tuples(weights, spreads, taus), max_size=6))
 def test_over_rounds_the_largest_displacement_counts_and_ratios_add_up_squared(
-    told: list[tuple[float, float, float]],
+    clusters: list[tuple[float, float, float]],
 ) -> None:
-    each = [bounds_of(weight=weight, spread=spread, tau=tau, representatives=1) for weight, spread, tau in told]
-    assert largest_displacement(each) == pytest.approx(max((w * s for w, s, _ in told), default=0.0), rel=1e-12)
-    assert total_ratio(each) == pytest.approx(math.hypot(*(w * s / t for w, s, t in told)), rel=1e-12, abs=1e-160)
+    each = [bounds_of(weight=weight, spread=spread, tau=tau, representatives=1) for weight, spread, tau in clusters]
+    assert largest_displacement(each) == pytest.approx(max((w * s for w, s, _ in clusters), default=0.0), rel=1e-12)
+    assert total_ratio(each) == pytest.approx(
+        math.hypot(*(w * s / t for w, s, t in clusters)), rel=1e-12, abs=1e-160
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ def test_squares_are_added_one_after_the_other_as_any_language_does() -> None:
 def test_with_next_to_no_noise_the_bounds_can_still_be_written_into_a_proof(tau: float) -> None:
     """`sigma` may be any number above 0: a proof whose odds overflow must still be one that can be read."""
     bounds = bounds_of(weight=0.5, spread=10.0, tau=tau, representatives=1)
-    told = [bounds.log10_odds, bounds.ratio, total_ratio([bounds, bounds])]
-    assert all(number is None or number > NO_PROTECTION for number in told)
-    for number in told:
+    figures = [bounds.log10_odds, bounds.ratio, total_ratio([bounds, bounds])]
+    assert all(number is None or number > NO_PROTECTION for number in figures)
+    for number in figures:
         if number is not None:
             figure(write_figure(number), "here")
 

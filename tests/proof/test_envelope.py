@@ -48,10 +48,10 @@ def test_no_two_payloads_are_signed_alike(one: bytes, two: bytes) -> None:
 
 
 def test_an_envelope_is_what_any_reader_of_dsse_understands() -> None:
-    told = json.loads(SEALED)
-    assert told.keys() == {"payload", "payloadType", "signatures"}
-    assert base64.b64decode(told["payload"]) == PAYLOAD
-    [signature] = told["signatures"]
+    document = json.loads(SEALED)
+    assert document.keys() == {"payload", "payloadType", "signatures"}
+    assert base64.b64decode(document["payload"]) == PAYLOAD
+    [signature] = document["signatures"]
     assert signature.keys() == {"keyid", "sig"}
     key = Ed25519PublicKey.from_public_bytes(SERVER.public.raw)
     key.verify(base64.b64decode(signature["sig"]), b"DSSEv1 28 application/vnd.in-toto+json 11 hello world")
@@ -103,8 +103,8 @@ def test_an_envelope_without_a_signature_is_not_signed() -> None:
 
 
 def _envelopes_that_cannot_be_read() -> list[bytes]:
-    told = json.loads(SEALED)
-    [signature] = told["signatures"]
+    document = json.loads(SEALED)
+    [signature] = document["signatures"]
     return [
         b"",
         b"{}",
@@ -112,14 +112,14 @@ def _envelopes_that_cannot_be_read() -> list[bytes]:
         b"null",
         SEALED + b"\n",
         SEALED[:-1],
-        json.dumps(told).encode(),
-        canonical.encode({**told, "more": 1}),
-        canonical.encode({name: told[name] for name in ("payload", "payloadType")}),
+        json.dumps(document).encode(),
+        canonical.encode({**document, "more": 1}),
+        canonical.encode({name: document[name] for name in ("payload", "payloadType")}),
         changed(payloadType="application/json"),
         changed(payloadType="http://example.com/HelloWorld"),
         changed(payload=None),
         changed(payload="not base64"),
-        changed(payload=told["payload"] + "\n"),
+        changed(payload=document["payload"] + "\n"),
         changed(payload=base64.urlsafe_b64encode(b"\xff\xfe\xfd").decode()),
         changed(signatures=None),
         changed(signatures={}),

@@ -23,7 +23,7 @@ from disavow.proof.statement import decode_statement
 from disavow.proof.validation import to_base64
 from disavow.proof.verify import TrustedKey, VerificationInputs, examine, verify
 from tests.proof.made_proofs import SERVER, Made, client, moment, resign
-from tests.proof.mutating import KINDS, changed, places
+from tests.proof.mutating import KINDS, changed, walk
 from tests.proof.vectors.short import among_others
 from tests.proof.vectors.short import rolled_back as undone_among_others
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
@@ -111,7 +111,7 @@ def rearranged(data: bytes, chance: random.Random) -> bytes:
     """A JSON text after one to three random changes to its structure."""
     value = json.loads(data)
     for _ in range(chance.randint(1, 3)):
-        found = list(places(value))
+        found = list(walk(value))
         path, old = chance.choice(found)
         what = chance.randrange(5)
         if what == 0 and isinstance(old, int) and not isinstance(old, bool):
@@ -149,31 +149,31 @@ def inputs(sources: Sources, seed: int, count: int) -> Iterator[VerificationInpu
         what = chance.randrange(9)
         if what < 2:
             made = chance.choice(sources.made)
-            yield made.asked(proof=damage(made.proof, chance))
+            yield made.inputs(proof=damage(made.proof, chance))
         elif what < 5:
             made = chance.choice(sources.made)
             opening = chance.choice((None, made.opening.encode()))
-            yield made.asked(proof=seal(damage(made.payload, chance), made.signer), opening=opening)
+            yield made.inputs(proof=seal(damage(made.payload, chance), made.signer), opening=opening)
         elif what == 5:
             made = chance.choice(sources.made)
-            yield made.asked(opening=damage(made.opening.encode(), chance))
+            yield made.inputs(opening=damage(made.opening.encode(), chance))
         elif what == 6:
             made, receipt = chance.choice(sources.receipts)
-            yield made.asked(receipts=[damage(receipt, chance)])
+            yield made.inputs(receipts=[damage(receipt, chance)])
         elif what == 7:
             made = chance.choice(sources.made)
-            yield made.asked(proof=seal(relogged(rearranged(made.payload, chance), made), made.signer))
+            yield made.inputs(proof=seal(relogged(rearranged(made.payload, chance), made), made.signer))
         else:
             made, note = sources.kept
-            yield made.asked(checkpoint=damaged(note.encode(), chance))
+            yield made.inputs(checkpoint=damaged(note.encode(), chance))
 
 
 def complaints(sources: Sources, seed: int, count: int) -> list[str]:
     """What was raised that is no `VerificationError`."""
     found = []
-    for number, asked in enumerate(inputs(sources, seed, count)):
+    for number, hostile in enumerate(inputs(sources, seed, count)):
         try:
-            examine(asked)
+            examine(hostile)
         except Exception as error:  # a crash is what is looked for
             found.append(f"seed {seed}, input {number}: {type(error).__name__}: {error}")
     return found
@@ -321,17 +321,17 @@ def around(payload: bytes) -> bytes:
 def questions(shape: str, size: int) -> Iterator[tuple[str, VerificationInputs]]:
     """A large input in each place where one can stand."""
     made, data = deniable().proof(LEAVER), SHAPES[shape](size)
-    yield "proof", made.asked(proof=data)
-    yield "payload", made.asked(proof=around(data))
-    yield "opening", made.asked(opening=data)
-    yield "receipt", made.asked(receipts=[data])
-    yield "checkpoint", made.asked(checkpoint=data)
+    yield "proof", made.inputs(proof=data)
+    yield "payload", made.inputs(proof=around(data))
+    yield "opening", made.inputs(opening=data)
+    yield "receipt", made.inputs(receipts=[data])
+    yield "checkpoint", made.inputs(checkpoint=data)
 
 
 @pytest.mark.parametrize("size", [LARGE, pytest.param(LARGEST, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_millions_of_hostile_bytes_are_refused(shape: str, size: int) -> None:
-    for where, asked in questions(shape, size):
+    for where, hostile in questions(shape, size):
         with pytest.raises(VerificationError):
-            verify(asked)
+            verify(hostile)
         assert where

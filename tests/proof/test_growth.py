@@ -44,7 +44,7 @@ class Counted(int):
         return int.__hash__(self)
 
 
-def work_of(asked: VerificationInputs) -> int:
+def work_of(inputs: VerificationInputs) -> int:
     """How many functions a verification calls, of Python and of C; it must find the proof valid."""
     calls = 0
 
@@ -54,7 +54,7 @@ def work_of(asked: VerificationInputs) -> int:
 
     sys.setprofile(count)
     try:
-        verify(asked)
+        verify(inputs)
     finally:
         sys.setprofile(None)
     return calls
@@ -64,21 +64,21 @@ def key_leaves(n: int) -> VerificationInputs:
     world = World("keys").train(1)
     for number in range(n):
         world.rotate(signer_named(f"key-{number}"))
-    return world.leave(LEAVER).proof(LEAVER).asked()
+    return world.leave(LEAVER).proof(LEAVER).inputs()
 
 
 def rounds_not_shown(n: int) -> VerificationInputs:
     world = World("elsewhere").train(1).train(n, without=[LEAVER])
-    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def clusters(n: int) -> VerificationInputs:
-    return World("present").train(n).leave(LEAVER).proof(LEAVER).asked()
+    return World("present").train(n).leave(LEAVER).proof(LEAVER).inputs()
 
 
 def receipts(n: int) -> VerificationInputs:
     world = World("present").train(n).leave(LEAVER)
-    return world.proof(LEAVER).asked(receipts=[world.receipt(LEAVER, leaf) for leaf in range(1, n + 1)])
+    return world.proof(LEAVER).inputs(receipts=[world.receipt(LEAVER, leaf) for leaf in range(1, n + 1)])
 
 
 def receipts_and_keys(n: int) -> VerificationInputs:
@@ -89,7 +89,7 @@ def receipts_and_keys(n: int) -> VerificationInputs:
 def superseded_rounds(n: int) -> VerificationInputs:
     world = World("again").train(n).leave(client(5), verdict="rollback", to=1)
     receipts = [world.receipt(LEAVER, past.leaf) for past in world.pasts]
-    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(receipts=receipts)
+    return world.train(1).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs(receipts=receipts)
 
 
 def withdrawals(n: int) -> VerificationInputs:
@@ -97,25 +97,25 @@ def withdrawals(n: int) -> VerificationInputs:
     apart = [name for name in world.clients if name not in _mates(world)]
     for name in apart[:n]:
         world.leave(name, verdict="deniable")
-    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def requests_together(n: int) -> VerificationInputs:
     world = World("together", clients=7 * n).train(1)
     apart = [name for name in world.clients if name not in _mates(world)]
-    return world.leave(LEAVER, *apart[:n], verdict="deniable").proof(LEAVER).asked()
+    return world.leave(LEAVER, *apart[:n], verdict="deniable").proof(LEAVER).inputs()
 
 
 def withdrawn_from_the_cluster(n: int) -> VerificationInputs:
     world = World("emptied", clients=3 * n, k=3 * n, x=1).train(1)
     for name in [name for name in world.clients if name != LEAVER][:n]:
         world.leave(name, verdict="deniable")
-    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def closed_rounds(n: int) -> VerificationInputs:
     world = short("closed").train(1).train(n, without=[LEAVER])
-    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(client(5)).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def closed_withdrawals(n: int) -> VerificationInputs:
@@ -123,12 +123,12 @@ def closed_withdrawals(n: int) -> VerificationInputs:
     apart = [name for name in world.clients if name not in _mates(world)]
     for name in apart[:n]:
         world.leave(name, verdict="deniable")
-    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def withdrawn_slots(n: int) -> VerificationInputs:
     world = short("many slots").train(n).leave(client(5), client(6), verdict="deniable")
-    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).asked()
+    return world.leave(LEAVER, verdict="deniable").proof(LEAVER).inputs()
 
 
 def _mates(world: World) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def _mates(world: World) -> tuple[str, ...]:
 
 
 def slots(n: int) -> VerificationInputs:
-    return World("wide", clients=n, k=n).train(1).leave(LEAVER).proof(LEAVER).asked()
+    return World("wide", clients=n, k=n).train(1).leave(LEAVER).proof(LEAVER).inputs()
 
 
 def cosignatures_and_keys(n: int) -> VerificationInputs:
@@ -194,7 +194,7 @@ def test_a_proof_after_ten_thousand_rounds_and_a_thousand_withdrawals_is_below_t
         world.leave(name, verdict="deniable")
     made = world.leave(names[-1], verdict="deniable").proof(names[-1])
     size, start = len(made.proof), time.process_time()
-    report = verify(made.asked())
+    report = verify(made.inputs())
     print(f"{size / 1e6:.2f} MB, verified in {time.process_time() - start:.2f} s of processor time")
     assert len(report.survivors) > 50
     assert size < 2_000_000

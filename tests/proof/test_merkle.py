@@ -14,7 +14,9 @@ from disavow.proof.merkle import (
     Changing,
     Growing,
     Prefixes,
+    consistency_of,
     cover_of,
+    is_consistent,
     leaf_hash,
     node_hash,
     path_to,
@@ -221,3 +223,25 @@ def test_a_cover_and_the_leaves_shown_lead_to_the_root_and_no_other_does(size: i
 def test_a_leaf_beyond_the_tree_has_no_cover() -> None:
     with pytest.raises(ValueError, match="no such leaf"):
         root_by_cover({3: leaf_hash(b"")}, 3, [])
+
+
+def test_a_consistency_proof_shows_that_a_log_only_grew_and_nothing_else_does() -> None:
+    leaves = [leaf_hash(bytes([number])) for number in range(34)]
+    others = [*leaves[:10], leaf_hash(b"another"), *leaves[11:]]
+    for new in range(1, len(leaves) + 1):
+        for old in range(1, new + 1):
+            proof = consistency_of(leaves[:new], old)
+            before, after = root_of(leaves[:old]), root_of(leaves[:new])
+            assert is_consistent(old, before, new, after, proof)
+            assert not is_consistent(old, before, new, after, [*proof, before])
+            if proof:
+                assert not is_consistent(old, before, new, after, proof[:-1])
+                assert not is_consistent(old, before, new, after, [bytes(32), *proof[1:]])
+            if old > 10:  # a rewritten leaf among the first
+                assert not is_consistent(old, root_of(others[:old]), new, after, proof)
+                forged = consistency_of(others[:new], old)
+                assert not is_consistent(old, before, new, root_of(others[:new]), forged)
+            if old < new:
+                assert not is_consistent(new, after, old, before, proof)
+        assert is_consistent(0, root_of([]), new, root_of(leaves[:new]), [])
+        assert not is_consistent(0, root_of([]), new, root_of(leaves[:new]), [bytes(32)])

@@ -76,19 +76,19 @@ def _without_purge(made: Made) -> list[bytes]:
 @pytest.mark.parametrize("name", PROOFS)
 def test_no_changed_payload_holds_though_the_right_key_signs_it_again(name: str, every: int) -> None:
     made = PROOFS[name]()
-    assert examine(made.asked(proof=seal(canonical.encode(json.loads(made.payload)), made.signer))).named
+    assert examine(made.inputs(proof=seal(canonical.encode(json.loads(made.payload)), made.signer))).named
     free: list[bytes] = []
 
     def holds_without_opening(value: Any) -> bool:
         proof = seal(canonical.encode(value), made.signer)
-        valid = examine(made.asked(proof=proof, opening=None)).valid
+        valid = examine(made.inputs(proof=proof, opening=None)).valid
         free.extend([proof] * valid)
         return valid
 
     tried, passed = survivors(some(mutations(json.loads(made.payload)), name, every), holds_without_opening)
     assert [done for done in passed if not ONLY_THE_OPENING_KNOWS.fullmatch(done) and done != CLAIMS_LESS] == []
     free = [proof for proof in free if proof not in _without_purge(made)]
-    assert [proof for proof in free if examine(made.asked(proof=proof)).valid] == []
+    assert [proof for proof in free if examine(made.inputs(proof=proof)).valid] == []
     assert tried > 1_500 // every
     if every == 1 and name in ("what-if", "one cluster"):
         assert passed
@@ -99,7 +99,7 @@ def test_no_changed_byte_of_an_envelope_goes_unnoticed(name: str) -> None:
     made = PROOFS[name]()
     data = made.proof
     found = byte_mutations(data, every=13)
-    _, passed = survivors(found, lambda proof: proof != data and examine(made.asked(proof=proof)).valid)
+    _, passed = survivors(found, lambda proof: proof != data and examine(made.inputs(proof=proof)).valid)
     assert passed == []
 
 
@@ -109,7 +109,7 @@ def test_no_changed_byte_around_the_payload_goes_unnoticed() -> None:
     edge = data.index(b'","payloadType')
     for start, end in ((0, 60), (edge - 60, len(data))):
         changed = [data[:start] + part + data[end:] for _, part in byte_mutations(data[start:end])]
-        assert [proof for proof in changed if proof != data and examine(made.asked(proof=proof)).valid] == []
+        assert [proof for proof in changed if proof != data and examine(made.inputs(proof=proof)).valid] == []
 
 
 @pytest.mark.parametrize("name", ["deniable", "two drawn", "rollback", "what-if", "short"])
@@ -117,7 +117,7 @@ def test_no_changed_byte_of_a_payload_goes_unnoticed_though_it_is_signed_again(n
     made = PROOFS[name]()
 
     def accepted(payload: bytes) -> bool:
-        if payload == made.payload or not examine(made.asked(proof=seal(payload, made.signer))).valid:
+        if payload == made.payload or not examine(made.inputs(proof=seal(payload, made.signer))).valid:
             return False
         # the time of day is the server's word, and so is when it answered after it had judged
         return canonical.encode(_without_times(payload)) != canonical.encode(_without_times(made.payload))
@@ -140,12 +140,12 @@ def test_no_changed_opening_fits(name: str, every: int) -> None:
     data = made.opening.encode()
     _, passed = survivors(
         some(mutations(json.loads(data)), name, every),
-        lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
+        lambda value: examine(made.inputs(opening=canonical.encode(value))).valid,
     )
     assert passed == []
     _, passed = survivors(
         some(byte_mutations(data, every=5), name, every),
-        lambda opening: opening != data and examine(made.asked(opening=opening)).valid,
+        lambda opening: opening != data and examine(made.inputs(opening=opening)).valid,
     )
     assert passed == []
 
@@ -155,10 +155,10 @@ def test_an_opening_of_somebody_who_left_no_trace_names_nobody() -> None:
     made = World("if").train(1, without=[LEAVER]).what_if(LEAVER)
     _, passed = survivors(
         mutations(json.loads(made.opening.encode())),
-        lambda value: examine(made.asked(opening=canonical.encode(value))).valid,
+        lambda value: examine(made.inputs(opening=canonical.encode(value))).valid,
     )
     assert {done.split()[0] for done in passed} == {"client"}
-    report = examine(made.asked())
+    report = examine(made.inputs())
     assert report.valid
     assert not report.named
 
@@ -172,15 +172,15 @@ def test_no_changed_receipt_holds(name: str) -> None:
     }[name]()
     made = world.proof(leaver)
     data = world.receipt(leaver, 2)
-    assert examine(made.asked(receipts=[data])).valid
+    assert examine(made.inputs(receipts=[data])).valid
     _, passed = survivors(
         mutations(json.loads(data)),
-        lambda value: examine(made.asked(receipts=[canonical.encode(value)])).valid,
+        lambda value: examine(made.inputs(receipts=[canonical.encode(value)])).valid,
     )
     assert passed == []
     _, passed = survivors(
         byte_mutations(data, every=29),
-        lambda receipt: receipt != data and examine(made.asked(receipts=[receipt])).valid,
+        lambda receipt: receipt != data and examine(made.inputs(receipts=[receipt])).valid,
     )
     assert passed == []
 
@@ -189,11 +189,11 @@ def test_no_changed_checkpoint_that_somebody_kept_is_a_prefix() -> None:
     world = deniable()
     made, note = world.proof(LEAVER), world.checkpoint(3)
     data = note.encode()
-    assert examine(made.asked(checkpoint=note)).valid
+    assert examine(made.inputs(checkpoint=note)).valid
     _, passed = survivors(
         byte_mutations(data),
-        lambda kept: kept != data and examine(made.asked(checkpoint=kept)).valid,
+        lambda kept: kept != data and examine(made.inputs(checkpoint=kept)).valid,
     )
     assert passed == []
     for size in range(5):
-        assert examine(made.asked(checkpoint=world.checkpoint(size, SERVER))).valid
+        assert examine(made.inputs(checkpoint=world.checkpoint(size, SERVER))).valid

@@ -17,7 +17,7 @@ from tests.selection import some_of
 
 @pytest.mark.parametrize("vector", vectors(), ids=name_of)
 def test_vector(vector: Object) -> None:
-    asked: Object = {
+    arguments: Object = {
         "proof": (VECTORS / vector["file"]).read_bytes(),
         "keys": (VECTORS / vector["key"]).read_bytes(),
         "opening": read(vector["opening"]),
@@ -27,8 +27,11 @@ def test_vector(vector: Object) -> None:
         "what_if": vector["what_if"],
         "client": vector["client"],
         "word": read(vector["word"]),
+        "witnesses": read(vector["witnesses"]),
+        "quorum": vector["quorum"],
+        "serving": read(vector["serving"]),
     }
-    code, check = second.verify(**asked)
+    code, check = second.verify(**arguments)
     if vector["expected"] == "valid":
         assert (code, check) == (0, None)
     elif vector["expected"] == "valid-without-opening":
@@ -54,8 +57,8 @@ def test_both_agree_on_mutations(seed: int) -> None:
         statement, opening, what_if = source.choice(originals)
         forged, what = mutated(statement, source)
         proof = sign(forged)
-        asked: Object = {"proof": proof, "keys": KEY_TEXT.encode(), "opening": opening, "what_if": what_if}
-        assert second.verify(**asked) == first(**asked), what
+        arguments: Object = {"proof": proof, "keys": KEY_TEXT.encode(), "opening": opening, "what_if": what_if}
+        assert second.verify(**arguments) == first(**arguments), what
 
 
 DECIMALS = [None, "0.0", "5e-324", "0.25", "0.4", "1.0", "1.4", "2.0", "1e+200", "1.7976931348623157e+308", "-1.0"]
@@ -93,14 +96,14 @@ def test_both_agree_on_every_value_of_the_policy_and_of_a_round(path: Path_, eve
                         repair(forged)
                     except (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError):
                         continue
-                asked: Object = {
+                arguments: Object = {
                     "proof": sign(forged),
                     "keys": KEY_TEXT.encode(),
                     "opening": opening,
                     "what_if": what_if,
                 }
-                answer = second.verify(**asked)
-                assert answer == first(**asked), (path, value)
+                answer = second.verify(**arguments)
+                assert answer == first(**arguments), (path, value)
                 found.add(answer[1])
     assert len(found) > 1  # some hold, or are refused by another check
 
@@ -112,9 +115,9 @@ def test_both_agree_on_mutated_openings(seed: int) -> None:
     for _ in range(40):
         statement, opening, what_if = source.choice(originals)
         forged, what = mutated(json.loads(opening), source)
-        asked: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "what_if": what_if}
+        arguments: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "what_if": what_if}
         data = second.canonical(forged)
-        assert second.verify(**asked, opening=data) == first(**asked, opening=data), what
+        assert second.verify(**arguments, opening=data) == first(**arguments, opening=data), what
 
 
 @pytest.mark.parametrize("seed", some_of(range(5), range(2)))
@@ -127,14 +130,14 @@ def test_both_agree_on_mutated_receipts(seed: int) -> None:
         forged, what = mutated({"receipts": receipts}, source)
         if not isinstance(forged["receipts"], list):
             continue
-        asked: Object = {
+        arguments: Object = {
             "proof": (VECTORS / vector["file"]).read_bytes(),
             "keys": (VECTORS / vector["key"]).read_bytes(),
             "opening": source.choice([None, read(vector["opening"])]),
             "receipts": [second.canonical(receipt) for receipt in forged["receipts"]],
             "what_if": vector["what_if"],
         }
-        assert second.verify(**asked) == first(**asked), what
+        assert second.verify(**arguments) == first(**arguments), what
 
 
 # Where the specification was silent once
@@ -172,12 +175,12 @@ def test_both_agree_on_the_upper_bound_of_noise(spread: str | None, tau: str) ->
             cluster["spread"] = leaf["delta"] = spread
     for repair in (figures, roots, head):
         repair(statement)
-    asked: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "opening": opening}
-    assert second.verify(**asked) == first(**asked)
+    arguments: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "opening": opening}
+    assert second.verify(**arguments) == first(**arguments)
 
 
 def test_both_agree_on_a_cosignature_without_base64() -> None:
     statement, opening, _ = bases()[0]
-    asked: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "opening": opening}
-    asked["checkpoint"] = (statement["predicate"]["checkpoint"] + "\u2014 x\n").encode()
-    assert second.verify(**asked) == first(**asked)
+    arguments: Object = {"proof": sign(statement), "keys": KEY_TEXT.encode(), "opening": opening}
+    arguments["checkpoint"] = (statement["predicate"]["checkpoint"] + "\u2014 x\n").encode()
+    assert second.verify(**arguments) == first(**arguments)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.proof import second_verifier as second
-from tests.proof.second_opinion import KEY, KEY_TEXT, ROOT, SALT, Object, encode, sign, sign_note
+from tests.proof.second_opinion import KEY, KEY_TEXT, PRIVATE, ROOT, SALT, Object, encode, first, sign, sign_note
 
 
 def document() -> str:
@@ -144,6 +144,20 @@ def test_smallest_proof_of_the_specification() -> None:
     assert f"The envelope has {len(proof):,} bytes" in document()
     assert second.verify(proof, KEY_TEXT.encode(), what_if=True) == (3, None)
     assert second.verify(proof, KEY_TEXT.encode()) == (1, 3)
+
+
+def test_cosignature_of_the_specification() -> None:
+    [witness] = second.parse_witnesses(given("witness key").encode())
+    assert (witness.name, witness.public) == ("witness.example.net", KEY.public)
+    note = smallest()["predicate"]["checkpoint"]
+    signed = f"cosignature/v1\ntime 1769860800\n{note.partition(chr(10) * 2)[0]}\n".encode()
+    data = witness.short + (1_769_860_800).to_bytes(8, "big") + PRIVATE.sign(signed)
+    line = f"\u2014 {witness.name} {encode(data)}\n"
+    assert line in blocks()
+    kept = f"{note}{line}".encode()
+    given_files: Object = {"keys": KEY_TEXT.encode(), "what_if": True, "checkpoint": kept}
+    for verify in (second.verify, first):
+        assert verify(sign(smallest()), witnesses=given("witness key").encode(), **given_files) == (3, None)
 
 
 def test_a_key_list_of_the_first_version_has_no_revocations() -> None:

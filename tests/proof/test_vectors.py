@@ -11,12 +11,13 @@ import pytest
 from disavow.errors import Unreadable
 from disavow.proof.keys import trusted_keys
 from disavow.proof.verify import CHECKS, VerificationInputs, examine
+from disavow.proof.witness_keys import read_witnesses
 from tests.proof.vectors.build import FOLDER, INDEX, build
 
 VECTORS: list[dict[str, Any]] = json.loads((FOLDER / INDEX).read_text(encoding="utf-8"))
 
 
-def asked(vector: dict[str, Any]) -> VerificationInputs:
+def inputs_of(vector: dict[str, Any]) -> VerificationInputs:
     def read(path: str | None) -> bytes | None:
         return None if path is None else (FOLDER / path).read_bytes()
 
@@ -30,6 +31,9 @@ def asked(vector: dict[str, Any]) -> VerificationInputs:
         what_if=vector["what_if"],
         client=vector["client"],
         word=read(vector["word"]),
+        witnesses=() if vector["witnesses"] is None else read_witnesses(FOLDER / vector["witnesses"]),
+        quorum=vector["quorum"],
+        serving=read(vector["serving"]),
     )
 
 
@@ -37,9 +41,9 @@ def asked(vector: dict[str, Any]) -> VerificationInputs:
 def test_each_vector_is_verified_as_its_index_says(vector: dict[str, Any]) -> None:
     if vector["expected"] == {"check": None, "name": None, "exit_code": 2}:
         with pytest.raises(Unreadable):
-            trusted_keys(FOLDER / vector["key"])
+            inputs_of(vector)
         return
-    report = examine(asked(vector))
+    report = examine(inputs_of(vector))
     if report.failure is not None and report.failed is not None:
         refused = {"check": report.failed.number, "name": report.failed.name}
         assert vector["expected"] == {**refused, "exit_code": report.failure.exit_code}, report.failure

@@ -18,6 +18,7 @@ from tests.proof.made_proofs import NEXT, SERVER, STRANGER, Made, moment
 from tests.proof.vectors.hostile.clusters import all_gone
 from tests.proof.vectors.records import few_records
 from tests.proof.vectors.valid import LEAVER, OTHER, deniable, limited, mate, relative, rolled_back, several
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, THIRD, cosigned, with_lines, witnessed
 from tests.proof.world import World
 from tests.refusals import refuses
 
@@ -39,6 +40,8 @@ NAMES = (
     "receipts",
     "model",
     "word",
+    "witnesses",
+    "serving",
 )
 
 
@@ -49,7 +52,7 @@ def proof_of_leaver() -> Made:
 def forged(change: Callable[[dict[str, Any]], object], *, relogged: bool = False) -> VerificationInputs:
     """A proof whose predicate was changed, signed again with the right key."""
     made = proof_of_leaver()
-    return made.asked(proof=made.forged(lambda statement: change(statement["predicate"]), relogged=relogged))
+    return made.inputs(proof=made.forged(lambda statement: change(statement["predicate"]), relogged=relogged))
 
 
 def wrong_subject() -> VerificationInputs:
@@ -58,7 +61,7 @@ def wrong_subject() -> VerificationInputs:
     def edit(statement: dict[str, Any]) -> None:
         statement["subject"][0]["digest"]["sha256"] = "0" * 64
 
-    return made.asked(proof=made.forged(edit))
+    return made.inputs(proof=made.forged(edit))
 
 
 def somebody_elses_opening() -> bytes:
@@ -66,27 +69,29 @@ def somebody_elses_opening() -> bytes:
 
 
 FAILING: dict[str, Callable[[], VerificationInputs]] = {
-    "readable": lambda: proof_of_leaver().asked(proof=b"{}"),
-    "signature": lambda: proof_of_leaver().asked(proof=seal(proof_of_leaver().payload, STRANGER)),
-    "statement": lambda: proof_of_leaver().asked(what_if=True),
-    "checkpoint": lambda: forged(lambda told: told.update(checkpoint=deniable().checkpoint(2))),
-    "log": lambda: forged(lambda told: told["leaves"][1].update(after="0" * 64)),
-    "history": lambda: proof_of_leaver().asked(checkpoint=World("deniable", x=1).checkpoint()),
-    "policy": lambda: proof_of_leaver().asked(trusted=[TrustedKey(SERVER.public, until=moment(1))]),
-    "rounds": lambda: forged(lambda told: told["leaves"].pop(1), relogged=True),
-    "clusters": lambda: forged(lambda told: told["clusters"][0].update(withdrawn=[])),
-    "survivors": lambda: World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(),
-    "spread": lambda: World("wide", delta=0.1).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).asked(),
-    "bounds": lambda: forged(lambda told: told["clusters"][0].update(displacement="0")),
-    "verdict": lambda: forged(lambda told: told["verdict"].update(kind="never present")),
-    "opening": lambda: proof_of_leaver().asked(opening=somebody_elses_opening()),
-    "receipts": lambda: proof_of_leaver().asked(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
+    "readable": lambda: proof_of_leaver().inputs(proof=b"{}"),
+    "signature": lambda: proof_of_leaver().inputs(proof=seal(proof_of_leaver().payload, STRANGER)),
+    "statement": lambda: proof_of_leaver().inputs(what_if=True),
+    "checkpoint": lambda: forged(lambda predicate: predicate.update(checkpoint=deniable().checkpoint(2))),
+    "log": lambda: forged(lambda predicate: predicate["leaves"][1].update(after="0" * 64)),
+    "history": lambda: proof_of_leaver().inputs(checkpoint=World("deniable", x=1).checkpoint()),
+    "policy": lambda: proof_of_leaver().inputs(trusted=[TrustedKey(SERVER.public, until=moment(1))]),
+    "rounds": lambda: forged(lambda predicate: predicate["leaves"].pop(1), relogged=True),
+    "clusters": lambda: forged(lambda predicate: predicate["clusters"][0].update(withdrawn=[])),
+    "survivors": lambda: World("deniable", x=3).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs(),
+    "spread": lambda: World("wide", delta=0.1).train(2).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs(),
+    "bounds": lambda: forged(lambda predicate: predicate["clusters"][0].update(displacement="0")),
+    "verdict": lambda: forged(lambda predicate: predicate["verdict"].update(kind="never present")),
+    "opening": lambda: proof_of_leaver().inputs(opening=somebody_elses_opening()),
+    "receipts": lambda: proof_of_leaver().inputs(receipts=[World("else").train(1).receipt(LEAVER, 1)]),
     "model": wrong_subject,
-    "word": lambda: few_records().proof(LEAVER).asked(word=few_records().word(LEAVER).encode()),
+    "word": lambda: few_records().proof(LEAVER).inputs(word=few_records().word(LEAVER).encode()),
+    "witnesses": lambda: witnessed().proof(LEAVER).inputs(witnesses=ALL),
+    "serving": lambda: deniable().proof(LEAVER).inputs(serving=deniable().serving(model="0" * 64)),
 }
 
 
-def test_there_are_seventeen_checks_with_these_names() -> None:
+def test_there_are_eighteen_checks_with_these_names() -> None:
     assert CHECKS == NAMES
     assert FAILING.keys() == set(NAMES)
 
@@ -111,10 +116,15 @@ def test_verify_raises_with_number_and_name(name: str) -> None:
 
 def test_a_good_proof_passes_every_check() -> None:
     world = few_records()
-    asked = world.proof(LEAVER, world.word(LEAVER)).asked(
-        receipts=[world.receipt(LEAVER, 1)], checkpoint=world.checkpoint(2), model=world.model
+    made = with_lines(world.proof(LEAVER, world.word(LEAVER)), cosigned(world, FIRST, SECOND, THIRD))
+    inputs = made.inputs(
+        receipts=[world.receipt(LEAVER, 1)],
+        checkpoint=world.checkpoint(2),
+        model=world.model,
+        witnesses=ALL,
+        serving=world.serving(),
     )
-    report = verify(asked)
+    report = verify(inputs)
     assert [(result.number, result.name, result.passed) for result in report.results] == [
         (number, name, True) for number, name in enumerate(NAMES, start=1)
     ]
@@ -124,9 +134,9 @@ def test_a_good_proof_passes_every_check() -> None:
 
 
 def test_what_is_not_given_is_not_checked_and_not_called_passed() -> None:
-    report = verify(proof_of_leaver().asked(opening=None))
+    report = verify(proof_of_leaver().inputs(opening=None))
     unchecked = {result.name for result in report.results if result.passed is None}
-    assert unchecked == {"history", "opening", "receipts", "model", "word"}
+    assert unchecked == {"history", "opening", "receipts", "model", "word", "witnesses", "serving"}
     assert not report.named
 
 
@@ -135,18 +145,18 @@ def detail(report: Report, name: str) -> str:
 
 
 def test_what_was_promised_is_told() -> None:
-    report = verify(several().proof(LEAVER).asked())
+    report = verify(several().proof(LEAVER).inputs())
     assert "x = 2, 2 drawn of each cluster, Δ adaptive" in detail(report, "policy")
     assert "3 are needed" in detail(report, "survivors")
     assert "adaptive Δ excludes nobody" in detail(report, "spread")
-    report = verify(relative().proof(LEAVER).asked())
+    report = verify(relative().proof(LEAVER).inputs())
     assert "Δ 0.4x the median update norm" in detail(report, "policy")
     assert "excludes nobody" not in detail(report, "spread")
 
 
 def test_the_odds_over_all_rounds_must_not_exceed_the_limit_of_the_policy() -> None:
     for odds, holds in ((1.4, False), (1.5, True)):
-        report = examine(limited(odds).leave(LEAVER, verdict="deniable").proof(LEAVER).asked())
+        report = examine(limited(odds).leave(LEAVER, verdict="deniable").proof(LEAVER).inputs())
         assert report.valid == holds
         assert holds or (report.failed is not None and report.failed.name == "bounds")
 
@@ -157,7 +167,7 @@ def test_nobody_is_deniable_where_all_members_of_the_cluster_have_left(together:
     world, _ = all_gone(together=together)
     for name in sorted(world.gone):
         made = world.proof(name)
-        report = examine(made.asked())
+        report = examine(made.inputs())
         assert report.failed is not None
         assert (report.failed.number, report.failed.name) == (10, "survivors")
         key = f"{SERVER.public}\n".encode()
@@ -171,7 +181,7 @@ def test_what_cannot_be_read_has_an_exit_code_of_its_own() -> None:
         failure = examine(FAILING[name]()).failure
         assert failure is not None
         assert failure.exit_code == (2 if name in unreadable else 1)
-    broken = proof_of_leaver().asked(opening=b"[")
+    broken = proof_of_leaver().inputs(opening=b"[")
     with refuses(Unreadable, "check 14 (opening)"):
         verify(broken)
 
@@ -199,19 +209,19 @@ def test_the_command_exits_with_0_1_2_and_3(tmp_path: Path) -> None:
 
 def test_a_what_if_never_passes_as_an_erasure_whatever_it_is_called() -> None:
     made = World("if").train(2).what_if(LEAVER)
-    assert verify(made.asked()).valid
+    assert verify(made.inputs()).valid
     with refuses(VerificationError, "check 3 (statement)", "what-if"):
-        verify(made.asked(what_if=False))
+        verify(made.inputs(what_if=False))
 
     def retype(statement: dict[str, Any]) -> None:
         statement["predicateType"] = "urn:disavow:proof-of-deniability:v3"
 
-    assert not examine(made.asked(proof=made.forged(retype), what_if=False)).valid
+    assert not examine(made.inputs(proof=made.forged(retype), what_if=False)).valid
 
 
 def test_somebody_who_left_cannot_be_shown_by_a_what_if() -> None:
     world = deniable()
-    assert not examine(world.what_if(LEAVER).asked()).valid
+    assert not examine(world.what_if(LEAVER).inputs()).valid
 
 
 def test_the_key_that_signed_must_be_trusted_and_in_use() -> None:
@@ -221,23 +231,23 @@ def test_the_key_that_signed_must_be_trusted_and_in_use() -> None:
     within = TrustedKey(SERVER.public, moment(0), moment(3))
     accepted: list[list[TrustedKey]] = [[server], [TrustedKey(NEXT.public), server], [within], [before, within]]
     refused: list[list[TrustedKey]] = [[], [TrustedKey(NEXT.public)], [before], [after], [before, after]]
-    assert all(examine(made.asked(trusted=trusted)).valid for trusted in accepted)
-    assert not any(examine(made.asked(trusted=trusted)).valid for trusted in refused)
+    assert all(examine(made.inputs(trusted=trusted)).valid for trusted in accepted)
+    assert not any(examine(made.inputs(trusted=trusted)).valid for trusted in refused)
 
 
 def test_a_log_that_changes_its_key_is_signed_with_the_new_one() -> None:
     world = World("rotated").train(1).rotate(NEXT).train(1).leave(LEAVER)
     both = [TrustedKey(SERVER.public), TrustedKey(NEXT.public)]
     made = world.proof(LEAVER)
-    assert verify(made.asked(trusted=both, checkpoint=world.checkpoint(2, SERVER))).valid
+    assert verify(made.inputs(trusted=both, checkpoint=world.checkpoint(2, SERVER))).valid
     old = replace(made, signer=SERVER)
-    stale = old.asked(proof=old.forged(lambda statement: None, relogged=True), trusted=both)
+    stale = old.inputs(proof=old.forged(lambda statement: None, relogged=True), trusted=both)
     with refuses(VerificationError, "check 7 (policy)"):
         verify(stale)
 
 
 def test_a_run_that_was_signed_late_says_so() -> None:
-    report = verify(World("late", key=None).train(1).leave(LEAVER).proof(LEAVER).asked())
+    report = verify(World("late", key=None).train(1).leave(LEAVER).proof(LEAVER).inputs())
     assert "signed late" in report.results[6].detail
     assert report.history is not None
     assert report.history.promised.key is None
@@ -248,10 +258,10 @@ def test_a_retired_key_signs_nothing_that_came_after_it_even_where_the_log_names
     made_later = TrustedKey(SERVER.public, since=moment(9))
     in_time = TrustedKey(SERVER.public, until=moment(2))
     retired = TrustedKey(SERVER.public, until=moment(1))
-    assert examine(made.asked(trusted=[made_later])).valid
-    assert examine(made.asked(trusted=[in_time])).valid
-    assert examine(made.asked(trusted=[retired, in_time])).valid
-    report = examine(made.asked(trusted=[retired]))
+    assert examine(made.inputs(trusted=[made_later])).valid
+    assert examine(made.inputs(trusted=[in_time])).valid
+    assert examine(made.inputs(trusted=[retired, in_time])).valid
+    report = examine(made.inputs(trusted=[retired]))
     assert report.failed is not None
     assert report.failed.name == "policy"
 
@@ -263,8 +273,8 @@ def test_nothing_that_a_revoked_key_signed_is_accepted_whenever_it_signed() -> N
     old, stolen = TrustedKey(SERVER.public, until=moment(2)), TrustedKey(SERVER.public, revoked=after)
     cosigned = world.checkpoint(2, SERVER) + world.checkpoint(2, NEXT).rpartition("\n\n")[2]
 
-    def fails(**asked: Any) -> str | None:
-        failed = examine(made.asked(**asked)).failed
+    def fails(**changes: Any) -> str | None:
+        failed = examine(made.inputs(**changes)).failed
         return failed.name if failed else None
 
     assert fails(trusted=[old, revoked]) == "signature"
@@ -279,9 +289,9 @@ def test_nothing_that_a_revoked_key_signed_is_accepted_whenever_it_signed() -> N
 
 def test_leaves_in_the_future_are_warned_of_and_decide_nothing() -> None:
     made = deniable().proof(LEAVER)  # its last leaf is of a day, the one before of minute 2
-    assert verify(made.asked()).warnings == []
-    assert verify(made.asked(now=moment(3))).warnings == []
-    report = verify(made.asked(now=moment(1)))
+    assert verify(made.inputs()).warnings == []
+    assert verify(made.inputs(now=moment(3))).warnings == []
+    report = verify(made.inputs(now=moment(1)))
     assert report.valid
     assert len(report.warnings) == 1
     assert moment(2) in report.warnings[0]
@@ -289,15 +299,15 @@ def test_leaves_in_the_future_are_warned_of_and_decide_nothing() -> None:
 
 def test_the_client_who_is_asked_for_is_compared_by_bytes() -> None:
     made = proof_of_leaver()
-    assert verify(made.asked(client=LEAVER)).named
+    assert verify(made.inputs(client=LEAVER)).named
     homoglyph = LEAVER.replace("c", "\N{CYRILLIC SMALL LETTER ES}")
     assert homoglyph != LEAVER
     for other in (homoglyph, OTHER, LEAVER + " ", LEAVER.upper(), "", "\udcff"):
-        report = examine(made.asked(client=other))
+        report = examine(made.inputs(client=other))
         assert report.failed is not None
         assert (report.failed.name, report.failure and report.failure.exit_code) == ("opening", 1)
         assert other == "" or other not in report.failed.detail or other.isascii()
-    report = examine(made.asked(client=LEAVER, opening=None))  # nothing says who it is about
+    report = examine(made.inputs(client=LEAVER, opening=None))  # nothing says who it is about
     assert report.failed is not None
     assert report.failed.name == "opening"
 
@@ -313,7 +323,7 @@ def test_another_file_of_ours_in_the_place_of_a_proof_is_called_what_it_is() -> 
         "a private key": b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n",
         "an unsigned statement": made.payload,
     }.items():
-        report = examine(made.asked(proof=data))
+        report = examine(made.inputs(proof=data))
         assert report.failed is not None
         assert isinstance(report.failure, Unreadable)
         assert report.failed.detail.startswith(f"this is {kind}, not a proof")
@@ -321,11 +331,11 @@ def test_another_file_of_ours_in_the_place_of_a_proof_is_called_what_it_is() -> 
 
 def test_a_proof_in_the_place_of_another_file_is_called_a_proof() -> None:
     made = proof_of_leaver()
-    for name, asked in (
-        ("an opening", made.asked(opening=made.proof)),
-        ("a receipt", made.asked(receipts=[made.proof])),
+    for name, inputs in (
+        ("an opening", made.inputs(opening=made.proof)),
+        ("a receipt", made.inputs(receipts=[made.proof])),
     ):
-        report = examine(asked)
+        report = examine(inputs)
         assert report.failed is not None
         assert isinstance(report.failure, Unreadable)
         assert report.failed.detail.startswith(f"this is a proof, not {name}")
@@ -337,20 +347,20 @@ def test_another_model_than_the_one_proved_is_an_outcome_of_its_own() -> None:
     later = deniable().train(1).model
     first = made.predicate["leaves"][1]["after"]
     for model in (later, first, made.predicate["leaves"][0]["initial_model"], "0" * 64):
-        report = examine(made.asked(model=model))
+        report = examine(made.inputs(model=model))
         assert report.failed is not None
         assert report.failed.name == "model"
         assert isinstance(report.failure, OtherModel)
         assert report.failure.exit_code == 13
         assert report.named  # everything before was checked
         assert f"as of head {len(made.predicate['leaves'])}" in report.failed.detail
-    assert verify(deniable().train(1).proof(LEAVER).asked(model=later)).valid
+    assert verify(deniable().train(1).proof(LEAVER).inputs(model=later)).valid
 
 
 def test_a_model_that_was_undone_is_refused_and_not_called_another_one() -> None:
     world = rolled_back()
     made, undone = world.proof(mate()), world.leaves[2]["after"]
-    report = examine(made.asked(model=undone))
+    report = examine(made.inputs(model=undone))
     assert report.failed is not None
     assert (report.failed.name, report.failure and report.failure.exit_code) == ("model", 1)
     assert not isinstance(report.failure, OtherModel)
@@ -362,19 +372,19 @@ def test_an_opening_stays_good_for_a_proof_at_a_later_head() -> None:
     opening = earlier.proof(LEAVER).opening
     later = rolled_back().proof(LEAVER)  # its second round was superseded since
     assert len(opening.rounds) == len(later.opening.rounds) + 1
-    assert verify(later.asked(opening=opening.encode())).named
+    assert verify(later.inputs(opening=opening.encode())).named
     stranger = replace(opening, rounds=(*opening.rounds, replace(opening.rounds[-1], leaf=3)))
     missing = replace(opening, rounds=opening.rounds[1:])
     turned = replace(opening, rounds=opening.rounds[::-1])
     for wrong in (stranger, missing, turned):
-        report = examine(later.asked(opening=wrong.encode()))
+        report = examine(later.inputs(opening=wrong.encode()))
         assert report.failed is not None
         assert report.failed.name == "opening"
 
 
 def test_survivors_are_counted_from_the_log() -> None:
     world = World("together", x=1).train(2).leave(LEAVER, OTHER)
-    report = verify(world.proof(LEAVER).asked())
+    report = verify(world.proof(LEAVER).inputs())
     expected = []
     for past in world.standing:
         group = past.group_of(past.slots[LEAVER])
@@ -388,8 +398,8 @@ def test_a_rollback_that_ends_in_the_very_models_it_undid_is_not_called_retraine
         models = [leaf["after"] for leaf in world.leaves[1:]]
         world.leave(LEAVER, to=2)
         if idle:  # a round that changes nothing ends in a model that stands
-            return verify(world.train(1, after=[world.model]).proof(LEAVER).asked())
-        return verify(world.train(kept, after=models[1:]).train(2 - kept).proof(LEAVER).asked())
+            return verify(world.train(1, after=[world.model]).proof(LEAVER).inputs())
+        return verify(world.train(kept, after=models[1:]).train(2 - kept).proof(LEAVER).inputs())
 
     for kept, words in ((2, "2 rounds since the rollback"), (1, "1 round since the rollback")):
         report = rolled_back(kept)
@@ -405,14 +415,14 @@ def test_a_proof_stays_good_as_the_log_grows_and_older_heads_stay_prefixes() -> 
     heads = [world.checkpoint(size) for size in range(len(world.leaves) + 1)]
     world.train(2).leave(OTHER).train(1)
     made = world.proof(LEAVER)
-    assert all(examine(made.asked(checkpoint=head)).valid for head in heads)
+    assert all(examine(made.inputs(checkpoint=head)).valid for head in heads)
 
 
 def test_receipts_hold_the_server_to_every_round() -> None:
     world = deniable()
     made = world.proof(LEAVER)
     receipts = [world.receipt(LEAVER, leaf, size=size) for leaf in (1, 2) for size in range(leaf + 1, 5)]
-    assert verify(made.asked(receipts=receipts)).valid
+    assert verify(made.inputs(receipts=receipts)).valid
     later = deniable().train(1)
     with refuses(VerificationError, "check 15 (receipts)"):
-        verify(made.asked(receipts=[later.receipt(LEAVER, 1, size=5)]))
+        verify(made.inputs(receipts=[later.receipt(LEAVER, 1, size=5)]))

@@ -13,8 +13,8 @@ from tests.proof.made_proofs import digest_of
 
 def slots_of(seed: int, count: int, largest: int) -> list[WithdrawnFrom]:
     chance = random.Random(seed)
-    places = sorted(chance.randrange(1, 40_000) for _ in range(count))
-    return [WithdrawnFrom(place, digest_of("root", place), chance.randrange(largest)) for place in places]
+    positions = sorted(chance.randrange(1, 40_000) for _ in range(count))
+    return [WithdrawnFrom(place, digest_of("root", place), chance.randrange(largest)) for place in positions]
 
 
 @pytest.mark.parametrize("largest", [1, 255, 256, 70_000, 2**32])

@@ -35,6 +35,7 @@ from disavow.proof.noise import logged_tau
 from disavow.proof.notes import Checkpoint, Signer, origin_of
 from disavow.proof.opening import OpenedRecords, OpenedSlot, Opening
 from disavow.proof.receipt import TYPE as RECEIPT
+from disavow.proof.serving import TYPE as SERVING
 from disavow.proof.validation import day_of, from_base64, to_base64, write_decimal
 from disavow.proof.withdrawal_slots import WithdrawnFrom, slots_root, write_slots
 from disavow.proof.word import PrivateKey, SignedWord, Word
@@ -53,6 +54,7 @@ from tests.proof.made_proofs import (
     digest_of,
     hash_of,
     moment,
+    signed_serving,
     signed_word,
     tell_bounds,
 )
@@ -252,7 +254,7 @@ class World:
                 past.withdrawn.append(Withdrawn(place, past.group_of(slot).position, slot, salt))
         self.gone |= set(names)
         broken = to or self._first_broken(names)
-        told, judged_at = [], self.now
+        requests, judged_at = [], self.now
         asked_at = moment(place * self.minutes, seconds=-30)
         for index, name in enumerate(names):
             kind = verdict or ("rollback" if broken and present[name] else "deniable")
@@ -270,7 +272,7 @@ class World:
                 records=self._opened_records(name, (records or {}).get(name, ())),
             )
             self.requests[name] = request
-            told.append(
+            requests.append(
                 LoggedRequest(
                     asked_at=day_of(asked_at),
                     verdict=kind,
@@ -286,8 +288,10 @@ class World:
             entries = self.entries(place)
             root = slots_root([withdrawn_inner(each.salt, each.slot) for _, each in entries])
             slots = write_slots([self._withdrawn_from(past, each) for past, each in entries], place)
-        self._append(WithdrawalLeaf(requests=tuple(told), rounds=len(self.pasts), root=root, at=day, slots=slots))
-        if broken and any(request.verdict == "rollback" for request in told):
+        self._append(
+            WithdrawalLeaf(requests=tuple(requests), rounds=len(self.pasts), root=root, at=day, slots=slots)
+        )
+        if broken and any(request.verdict == "rollback" for request in requests):
             self._append(RollbackLeaf(withdrawal=place, to=broken, at=day))
             self._undo(broken)
         return self
@@ -360,6 +364,29 @@ class World:
         head = Checkpoint(origin_of(self.run_id), size, root_of(self.hashes[:size]))
         return head.signed(key or self._key())
 
+    def serving(
+        self,
+        *,
+        since: int | None = None,
+        size: int | None = None,
+        key: Signer | None = None,
+        checkpoint: str | None = None,
+        **changes: Any,
+    ) -> bytes:
+        """What the server says of the model it serves; with `size`, as of an earlier head. Changes are signed."""
+        size = len(self.leaves) if size is None else size
+        since = size if since is None else since
+        said = {
+            "type": SERVING,
+            "model": self.model,
+            "at": self.now,
+            "checkpoint": checkpoint or self.checkpoint(size, key),
+            "since": since,
+            "leaves": self.closed((), start=since)[: None if size == len(self.leaves) else 0],
+            **changes,
+        }
+        return signed_serving(said, key or self._key())
+
     def _key(self) -> Signer:
         return self.signer or SERVER
 
@@ -370,7 +397,7 @@ class World:
         """
         request = self.requests[name]
         standing = {past.leaf for past in self.standing}
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "withdrawal": request.withdrawal,
             "request": request.index,
             "rounds": {
@@ -382,29 +409,29 @@ class World:
         }
         if (records := request.records) is not None:
             closed = close_records(salt=records.salt, records=records.keys)
-            told["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
+            fields["records"] = {"count": len(records.keys), "closed": to_base64(closed)}
             if word is not None:
-                told["records"]["word"] = to_base64(word.digest)
+                fields["records"]["word"] = to_base64(word.digest)
         if purged:
-            told["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
-        return replace(self._made(name, told, request.client_salt, records), word=word)
+            fields["purge"] = max(self.undone_at[leaf] for leaf in request.leaves)
+        return replace(self._made(name, fields, request.client_salt, records), word=word)
 
     def what_if(self, name: str) -> Made:
         """The proof about somebody who is still in."""
         present = any(name in past.slots for past in self.standing)
-        told = {
+        fields = {
             "withdrawal": None,
             "request": None,
             "rounds": None,
             "verdict": {"kind": "deniable" if present else "never present", "from": None},
             "times": None,
         }
-        return self._made(name, told, None)
+        return self._made(name, fields, None)
 
     def _made(
-        self, name: str, told: dict[str, Any], salt: bytes | None, records: OpenedRecords | None = None
+        self, name: str, fields: dict[str, Any], salt: bytes | None, records: OpenedRecords | None = None
     ) -> Made:
-        predicate: dict[str, Any] = {**told, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
+        predicate: dict[str, Any] = {**fields, "checkpoint": self.checkpoint(), "leaves": list(self.leaves)}
         taken = [past for past in self.standing if name in past.slots]
         opened = []
         predicate["clusters"] = []
@@ -413,15 +440,15 @@ class World:
             group = past.group_of(slot)
             at = slot - group.first
             opened.append(OpenedSlot(leaf=past.leaf, slot=slot, salt=group.salts[at], update=group.updates[at]))
-            predicate["clusters"].append(self._show(past, group, slot, told["withdrawal"]))
+            predicate["clusters"].append(self._show(past, group, slot, fields["withdrawal"]))
         if self.version == MAPPED:
             predicate["maps"] = self.maps({past.leaf for past in taken})
         else:
-            entries = self.entries(told["withdrawal"] or 0)
+            entries = self.entries(fields["withdrawal"] or 0)
             hashes = [leaf_hash(withdrawn_inner(each.salt, each.slot)) for _, each in entries]
             own = [cluster["entry"] for cluster in predicate["clusters"] if cluster["entry"] is not None]
             predicate["cover"] = to_base64(b"".join(cover_of(hashes, own)))
-            predicate["leaves"] = self.closed({told["withdrawal"], *(past.leaf for past in taken)})
+            predicate["leaves"] = self.closed({fields["withdrawal"], *(past.leaf for past in taken)})
         tell_bounds(predicate)
         opening = Opening(run_id=self.run_id, client=name, salt=salt, rounds=tuple(opened), records=records)
         return Made(predicate, self.model, salt is None, opening, self._key())
@@ -433,18 +460,20 @@ class World:
         for place, leaf in enumerate(self.leaves):
             if leaf["type"] != "withdrawal":
                 continue
-            told: list[str | None] = []
+            row: list[str | None] = []
             for past in self.pasts[: leaf["rounds"]]:
                 if past.leaf in shown:
                     continue
                 value = past.value(place)
-                told.append(None if value == latest.get(past.leaf, UNTOUCHED) else to_base64(value))
+                row.append(None if value == latest.get(past.leaf, UNTOUCHED) else to_base64(value))
                 latest[past.leaf] = value
-            found.append(told)
+            found.append(row)
         return found
 
-    def closed(self, shown: Collection[int | None]) -> list[Leaf]:
-        """The leaves as a proof of version 4 has them: rounds and withdrawals are closed that need not be shown."""
+    def closed(self, shown: Collection[int | None], *, start: int = 0) -> list[Leaf]:
+        """The leaves from `start` on as a proof of version 4 has them: rounds and withdrawals are closed that need
+        not be shown.
+        """
         rounds = [past.leaf for past in self.pasts if not past.rebuilt]
         needed = {*shown, len(self.leaves) - 1, *rounds[-1:]}
         undone: set[str] = set()
@@ -464,7 +493,7 @@ class World:
                 found[-1] = leaf.closed
             elif isinstance(leaf, WithdrawalLeaf) and leaf.slots is not None:
                 found[-1] = ClosedWithdrawal(leaf.rounds, leaf.rolls_back, leaf.slots, leaf.digest)
-        return [each.to_json() for each in show_leaves(found)]
+        return [each.to_json() for each in show_leaves(found[start:])]
 
     def _show(self, past: Past, group: Group, slot: int, withdrawal: int | None) -> Leaf:
         entries = self.entries(withdrawal or 0)

@@ -37,7 +37,7 @@ def line(
     run = _Run(row, method, k, x, network, seed)
     for number in range(1, rounds + 1):
         run.execute(number, "trained")
-        if run.asked.random() < 0.2:
+        if run.requests_drawn.random() < 0.2:
             run.ask(number)
     sizes = run.sizes(rounds)
     said: dict[str, Any] = {
@@ -95,7 +95,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.row} {self.method} {self.k} {self.x} {self.network} {self.seed}")
-        self.asked = random.Random(f"{self.row} {self.seed}")  # every method meets the same requests
+        self.requests_drawn = random.Random(f"{self.row} {self.seed}")  # every method meets the same requests
         self.attempts: dict[int, int] = {}
 
     def execute(self, number: int, kind: Kind) -> Round:

@@ -90,9 +90,9 @@ def test_the_mean_of_the_newest_models_is_measured_as_of_each_of_the_last_rounds
 
 
 def test_the_same_requests_meet_every_method(done: list[Line]) -> None:
-    asked = {tuple(request.after_round for request in line.requests) for line in done}
-    assert len(asked) == 1
-    assert len(asked.pop()) >= 2, "this seed has too few requests to say anything"
+    request_rounds = {tuple(request.after_round for request in line.requests) for line in done}
+    assert len(request_rounds) == 1
+    assert len(request_rounds.pop()) >= 2, "this seed has too few requests to say anything"
 
 
 def test_fedavg_trains_everything_again_at_each_request(done: list[Line]) -> None:
@@ -188,12 +188,12 @@ def test_a_line_cut_off_in_the_middle_is_run_again_and_the_others_are_not(
 def test_runs_that_another_process_is_at_are_left_to_it(
     points: list[Point], done: list[Line], tmp_path: Path
 ) -> None:
-    places, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
-    room = places.room_of(points[0])
+    paths, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
+    room = paths.room_of(points[0])
     room.mkdir(parents=True)
-    lines.append(places.file_of(points[0]), done[0])
+    lines.append(paths.file_of(points[0]), done[0])
     with Lock(room):
-        assert [line.key for line in campaign.run(points, places, witness)] == [points[0].key]
+        assert [line.key for line in campaign.run(points, paths, witness)] == [points[0].key]
     assert not witness.points
     [note] = witness.notes
     assert note.startswith("MNIST-iid, lenet5, seed 1 is left to others: ")

@@ -67,11 +67,11 @@ def test_methods_differ_in_what_they_promise_only(tmp_path: Path) -> None:
 
 def test_disk_is_compared_with_updates_of_every_round_compressed_and_not() -> None:
     points = {point.method: point.settings for point in grid.packaged("storage").points(quick=True)}
-    told = points["federaser-1"].mechanism
-    assert (told.interval, told.compress) == (1, True)
+    mechanism = points["federaser-1"].mechanism
+    assert (mechanism.interval, mechanism.compress) == (1, True)
     plain = points["federaser-plain"]
-    assert plain.mechanism == told.model_copy(update={"compress": False})
-    assert plain.model_copy(update={"mechanism": told}) == points["federaser-1"]
+    assert plain.mechanism == mechanism.model_copy(update={"compress": False})
+    assert plain.model_copy(update={"mechanism": mechanism}) == points["federaser-1"]
 
 
 def test_keys_stay_what_they_were_when_there_are_more_settings() -> None:

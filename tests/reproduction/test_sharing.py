@@ -27,8 +27,8 @@ class Counting:
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
         self.calls += 1
-        told = float(model.vector.sum()) + round_number + (epochs or 0)
-        return Updates(tuple(clients), (1,) * len(clients), torch.full((len(clients), LAYOUT.size), told))
+        value = float(model.vector.sum()) + round_number + (epochs or 0)
+        return Updates(tuple(clients), (1,) * len(clients), torch.full((len(clients), LAYOUT.size), value))
 
     def evaluate(self, model: Model) -> Evaluation:
         return Evaluation(float(model.vector[0]), 0.0)

@@ -13,6 +13,7 @@ from disavow.data import client_ids
 from disavow.domain import Anchors, Cluster, Evaluation, Policy, VerdictKind
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms.retrain import Retrain
+from disavow.erasure.reporting import Reporting
 from disavow.errors import ConfigError, RoundRefused
 from disavow.ledger import Ledger, fsck
 from disavow.rounds.clustering.fixed import position_by_seed
@@ -60,7 +61,7 @@ def leave(
     book: Ledger, clients: Sequence[str], tmp_path: Path, options: RoundOptions = OPTIONS
 ) -> set[VerdictKind]:
     book.place_requests(sorted(clients), at=OPTIONS.clock())
-    answered = answer_requests(book, Engine(), options, Retrain(), openings=tmp_path / "openings")
+    answered = answer_requests(book, Engine(), options, Retrain(), Reporting(openings=tmp_path / "openings"))
     return {request.verdict.kind for request in answered if request.verdict is not None}
 
 
@@ -86,7 +87,7 @@ def test_who_leaves_leaves_a_gap_and_nothing_else_moves(tmp_path: Path) -> None:
         assert leave(book, [leaver], tmp_path) == {VerdictKind.DENIABLE}
         after = by_clients(run_round(book, Engine(), OPTIONS).clusters)
         assert anchors_of(book) == anchors.without([leaver])
-        assert {tuple(c for c in group if c != leaver): told for group, told in before.items()} == after
+        assert {tuple(c for c in group if c != leaver): weights for group, weights in before.items()} == after
         rates = {event.rate for event in book.events()}
     assert len(rates) == 1
     assert not fsck(tmp_path / "run")
@@ -101,7 +102,9 @@ def test_a_cluster_that_everybody_left_is_in_no_round_and_keeps_its_weight(tmp_p
         assert leave(book, gone, tmp_path) == {VerdictKind.ROLLBACK}
         again = book.round(1)
         assert again.attempt == 2
-        assert by_clients(again.clusters) == {group: told for group, told in before.items() if group != tuple(gone)}
+        assert by_clients(again.clusters) == {
+            group: weights for group, weights in before.items() if group != tuple(gone)
+        }
         assert sum(cluster.weight for cluster in again.clusters) < 1
         assert anchors_of(book).clusters == anchors.clusters
     assert not fsck(tmp_path / "run")
@@ -139,7 +142,7 @@ def test_who_is_away_is_a_gap_in_that_round(tmp_path: Path) -> None:
         away = CLIENTS[2]
         second = by_clients(run_round(book, Engine(away=[away]), OPTIONS).clusters)
         third = by_clients(run_round(book, Engine(), OPTIONS).clusters)
-    assert second == {tuple(c for c in group if c != away): told for group, told in first.items()}
+    assert second == {tuple(c for c in group if c != away): weights for group, weights in first.items()}
     assert third == first
     assert not fsck(tmp_path / "run")
 

@@ -79,10 +79,10 @@ def test_what_is_foreseen_is_what_is_then_recorded(tmp_path: Path) -> None:
         run_round(book, engine, FRESH)
         anchors = book.anchors()
         assert anchors is not None
-        told = foreseen(FIXED, 2, FRESH.clusters(anchors, 2))
+        expected = foreseen(FIXED, 2, FRESH.clusters(anchors, 2))
         run_round(book, engine, FRESH)
-        assert book.events()[-1] == told
-        assert told.weight > 1 / 3
+        assert book.events()[-1] == expected
+        assert expected.weight > 1 / 3
 
 
 def test_weights_that_were_not_foreseen_are_refused_before_anything_is_drawn_or_recorded(tmp_path: Path) -> None:

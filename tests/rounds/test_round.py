@@ -283,12 +283,12 @@ def test_seeded_draws_repeat(tmp_path: Path) -> None:
 class Recorder(Engine):
     """An engine that notes whom it was asked to train, and from which model."""
 
-    asked: list[tuple[tuple[str, ...], int, list[float]]]
+    calls: list[tuple[tuple[str, ...], int, list[float]]]
 
     def train(  # type: ignore[override]
         self, model: Model, clients: tuple[str, ...], round_number: int, *, epochs: int | None = None
     ) -> Updates:
-        self.asked.append((tuple(clients), round_number, model.vector.tolist()))
+        self.calls.append((tuple(clients), round_number, model.vector.tolist()))
         return updates_of(gaussian(len(clients), SIZE, seed=round_number), clients=clients)
 
     def evaluate(self, model: Model) -> Evaluation:
@@ -303,7 +303,7 @@ def test_a_round_trains_the_participants_from_the_broadcast_model(tmp_path: Path
     with new_ledger(tmp_path / "run") as ledger:
         for _ in range(2):
             run_round(ledger, engine, replace(OPTIONS, fraction=0.5))
-        (first, number, model), (second, next_number, next_model) = engine.asked
+        (first, number, model), (second, next_number, next_model) = engine.calls
         assert (number, next_number) == (1, 2)
         assert len(first) == len(second) == 4
         assert model == [0.0] * SIZE
@@ -324,7 +324,7 @@ def test_so_many_at_least_take_part_however_small_the_fraction(tmp_path: Path) -
     with new_ledger(tmp_path / "run") as ledger:
         run_round(ledger, engine, replace(OPTIONS, fraction=0.25, at_least=5))
         run_round(ledger, engine, replace(OPTIONS, fraction=0.25, at_least=99))
-    assert [len(clients) for clients, *_ in engine.asked] == [5, 8]
+    assert [len(clients) for clients, *_ in engine.calls] == [5, 8]
 
 
 def test_only_those_who_can_be_reached_take_part(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_only_those_who_can_be_reached_take_part(tmp_path: Path) -> None:
         run_round(ledger, engine, replace(OPTIONS, reachable=lambda: [*here, "a stranger"]))
         with refuses(RoundRefused, 2, "k = 3"):
             run_round(ledger, engine, replace(OPTIONS, reachable=lambda: here[:2]))
-    assert [clients for clients, *_ in engine.asked] == [tuple(sorted(here))]
+    assert [clients for clients, *_ in engine.calls] == [tuple(sorted(here))]
 
 
 def test_whoever_is_reached_for_the_first_time_takes_part_at_once(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_whoever_is_reached_for_the_first_time_takes_part_at_once(tmp_path: Path
             return [*ledger.clients()]
 
         run_round(ledger, engine, replace(OPTIONS, reachable=reachable))
-    assert "zoe" in engine.asked[0][0]
+    assert "zoe" in engine.calls[0][0]
 
 
 def test_the_clock_of_the_options_dates_the_round(tmp_path: Path) -> None:

@@ -21,24 +21,24 @@ class Receiver:
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    told = Receiver()
+    receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-            self.send_response(told.statuses.pop(0) if told.statuses else 204)
+            receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}/hook"
+    receiver.url = f"http://127.0.0.1:{server.server_port}/hook"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield told
+        yield receiver
     finally:
         server.shutdown()
         thread.join()

@@ -46,8 +46,8 @@ class Service:
 
     def token(self, *roles: Role, **more: Any) -> str:
         """Make a token with these roles."""
-        told = {"name": "tests", "runs": None, "expires_at": None, "now": time.time(), **more}
-        text, _ = tokens.create(self.services.state, roles=frozenset(roles), **told)
+        options = {"name": "tests", "runs": None, "expires_at": None, "now": time.time(), **more}
+        text, _ = tokens.create(self.services.state, roles=frozenset(roles), **options)
         return text
 
     def call(
@@ -114,6 +114,6 @@ class Node:
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
     """The status and the code of a refusal; the body has nothing but what every refusal has."""
-    told = response.json()
-    assert {"code", "message"} <= told["error"].keys()
-    return response.status_code, told["error"]["code"]
+    document = response.json()
+    assert {"code", "message"} <= document["error"].keys()
+    return response.status_code, document["error"]["code"]

@@ -35,7 +35,9 @@ def test_filed_answered_and_proved(service: Service) -> None:
     assert verified["valid"] is True
     evidence = service.call("GET", "/v1/requests/first-1/evidence", Role.AUDITOR)
     with zipfile.ZipFile(io.BytesIO(evidence.content)) as archive:
-        assert set(archive.namelist()) == {"proof.json", "request.json", "keys.json", "checkpoint.txt"}
+        assert {"evidence.html", "proof.json", "request.json", "keys.json", "checkpoint.txt"} < set(
+            archive.namelist()
+        )
         assert archive.read("proof.json") == proof.content
     assert client.encode() not in evidence.content + proof.content
 
@@ -153,8 +155,8 @@ def test_lists_are_paged_and_filtered(service: Service) -> None:
     service.call("POST", "/v1/requests/first-2/pause", json={"reason": "in doubt"})
 
     def numbers(**query: Any) -> tuple[list[int], int | None]:
-        told = service.call("GET", "/v1/requests", params={"run": RUN, **query}).json()
-        return [each["number"] for each in told["requests"]], told["before"]
+        document = service.call("GET", "/v1/requests", params={"run": RUN, **query}).json()
+        return [each["number"] for each in document["requests"]], document["before"]
 
     assert numbers(most=2) == ([5, 4], 4)
     assert numbers(most=2, before=4) == ([3, 2], 2)
@@ -180,10 +182,10 @@ def test_lists_are_paged_and_filtered(service: Service) -> None:
     ],
 )
 def test_what_a_run_shows(service: Service, path: str, keys: set[str]) -> None:
-    told = service.call("GET", path).json()
-    assert keys <= told.keys()
-    assert json.dumps(told, allow_nan=False)
-    assert str(service.run) not in json.dumps(told)
+    document = service.call("GET", path).json()
+    assert keys <= document.keys()
+    assert json.dumps(document, allow_nan=False)
+    assert str(service.run) not in json.dumps(document)
 
 
 def test_the_log_is_proved_to_grow(service: Service) -> None:
@@ -194,9 +196,9 @@ def test_the_log_is_proved_to_grow(service: Service) -> None:
     service.work()
     new = service.call("GET", "/v1/runs/first/log/checkpoint").json()
     assert new["size"] > old["size"]
-    told = service.call("GET", "/v1/runs/first/log/consistency", params={"old": old["size"]}).json()
-    assert told["new"] == new["size"]
-    assert told["proof"]
+    document = service.call("GET", "/v1/runs/first/log/consistency", params={"old": old["size"]}).json()
+    assert document["new"] == new["size"]
+    assert document["proof"]
     leaf = service.call("GET", "/v1/runs/first/log/inclusion", params={"leaf": 1}).json()
     path = [bytes.fromhex(each) for each in leaf["path"]]
     assert root_by_path(bytes.fromhex(leaf["hash"]), 1, leaf["size"], path).hex() == new["root"]
@@ -222,5 +224,5 @@ def test_a_forecast_needs_no_torch(service: Service, monkeypatch: pytest.MonkeyP
     first, second = service.undoing()
     service.file(first)
     service.work()
-    told = service.call("POST", "/v1/forecasts", json={"run": RUN, "client": second}).json()
-    assert told["verdict"] == "rollback"
+    document = service.call("POST", "/v1/forecasts", json={"run": RUN, "client": second}).json()
+    assert document["verdict"] == "rollback"

@@ -73,8 +73,8 @@ def test_bodies_and_rates_are_limited(settings: ServerSettings) -> None:
     small = replace(settings, largest_body=1000, requests_per_minute=20)
     app = create_app(small)
     with TestClient(app, raise_server_exceptions=False) as http:
-        told = error_of(http.post("/v1/verifications", content=b"x" * 1001))
-        assert told == (413, "DSV-807")
+        refused = error_of(http.post("/v1/verifications", content=b"x" * 1001))
+        assert refused == (413, "DSV-807")
         chunks = (b"x" * 500 for _ in range(4))  # without a Content-Length
         headers = {"Authorization": f"Bearer {Service(app, http, small).token(Role.AUDITOR)}"}
         assert error_of(http.post("/v1/verifications", content=chunks, headers=headers)) == (413, "DSV-807")
@@ -119,8 +119,8 @@ def test_bad_input_has_one_body(
 
 def test_a_hostile_proof_is_only_found_not_to_hold(service: Service) -> None:
     for content in (b"nonsense", b"[" * 100_000, b"\x00" * 1000, b'{"payload": "' + b"A" * 10_000 + b'"}'):
-        told = service.call("POST", "/v1/verifications", content=content).json()
-        assert told["valid"] is False
+        document = service.call("POST", "/v1/verifications", content=content).json()
+        assert document["valid"] is False
 
 
 def test_a_run_that_is_gone_or_damaged_does_not_take_the_service_with_it(service: Service) -> None:

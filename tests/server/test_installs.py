@@ -52,9 +52,9 @@ def test_a_deniable_request_is_filed_answered_and_proved_without_torch(folder: P
         body = {"run": RUN, "client": client}
         assert http.post("/v1/forecasts", json=body).json()["verdict"] == "deniable"
         assert http.post("/v1/requests", json=body).status_code == 202
-        places = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
+        folders = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
         done = subprocess.run(
-            [*start, "worker", "--once", *map(str, places)],
+            [*start, "worker", "--once", *map(str, folders)],
             capture_output=True,
             text=True,
             check=False,
@@ -118,7 +118,7 @@ def test_a_run_whose_rows_are_in_postgresql_is_served(tmp_path: Path, postgres: 
         until(lambda: http.get(f"/v1/requests/{RUN}-1").json()["state"] == "answered", 60)
         proof = http.get(f"/v1/requests/{RUN}-1/proof").content
         assert http.post("/v1/verifications", content=proof).json()["valid"] is True
-        told = http.get("/v1/requests", params={"run": RUN}).json()["requests"]
-        assert [each["number"] for each in told] == [2, 1]
+        requests = http.get("/v1/requests", params={"run": RUN}).json()["requests"]
+        assert [each["number"] for each in requests] == [2, 1]
         assert f'disavow_readable{{run="{RUN}"}} 1.0' in http.get("/metrics").text
     assert client not in (tmp_path / "log").read_text()

@@ -31,7 +31,7 @@ class Issuer:
     url: str = ""
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "1"}))
     claims: dict[str, Any] = field(default_factory=dict)
-    asked: list[dict[str, list[str]]] = field(default_factory=list)
+    token_requests: list[dict[str, list[str]]] = field(default_factory=list)
     signs_with: RSAKey | None = None
 
     def answer(self, path: str) -> dict[str, Any]:
@@ -46,11 +46,11 @@ class Issuer:
 
 @contextmanager
 def issuing() -> Iterator[Issuer]:
-    told = Issuer()
+    standin = Issuer()
 
     class Handler(BaseHTTPRequestHandler):
         def _send(self) -> None:
-            body = json.dumps(told.answer(urlsplit(self.path).path)).encode()
+            body = json.dumps(standin.answer(urlsplit(self.path).path)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -61,18 +61,18 @@ def issuing() -> Iterator[Issuer]:
             self._send()
 
         def do_POST(self) -> None:
-            told.asked.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            standin.token_requests.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
             self._send()
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}"
+    standin.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield told
+        yield standin
     finally:
         server.shutdown()
         thread.join()
@@ -101,8 +101,8 @@ def begin(service: Service, issuer: Issuer, **claims: Any) -> str:
     assert query["code_challenge_method"] == ["S256"]
     state, nonce = str(query["state"][0]), query["nonce"][0]
     now = int(time.time())
-    told = {"iss": issuer.url, "aud": CLIENT, "sub": "7", "exp": now + 60, "iat": now, "nonce": nonce}
-    issuer.claims = {**told, "name": "Ada", "disavow_roles": ["approver", "admin"], **claims}
+    standard = {"iss": issuer.url, "aud": CLIENT, "sub": "7", "exp": now + 60, "iat": now, "nonce": nonce}
+    issuer.claims = {**standard, "name": "Ada", "disavow_roles": ["approver", "admin"], **claims}
     return state
 
 
@@ -114,9 +114,9 @@ def test_roles_come_from_the_claim(service: Service, issuer: Issuer) -> None:
     answer = finish(service, begin(service, issuer))
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     assert service.http.get("/v1/whoami").json() == {"name": "Ada", "roles": ["approver"], "runs": None}
-    [asked] = issuer.asked
-    assert asked["code"] == ["abc"]
-    assert len(asked["code_verifier"][0]) > 40
+    [sent] = issuer.token_requests
+    assert sent["code"] == ["abc"]
+    assert len(sent["code_verifier"][0]) > 40
 
 
 @pytest.mark.parametrize(

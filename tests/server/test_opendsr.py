@@ -40,8 +40,8 @@ def controller(service: Service) -> dict[str, str]:
 
 def check_signature(service: Service, headers: Any, content: bytes) -> None:
     """Check as section 8.8 says: by the certificate that discovery names."""
-    told = service.http.get("/opendsr/v2/discovery").json()
-    pem = service.http.get(told["processor_certificate"].partition("testserver")[2]).content
+    discovery = service.http.get("/opendsr/v2/discovery").json()
+    pem = service.http.get(discovery["processor_certificate"].partition("testserver")[2]).content
     key = x509.load_pem_x509_certificate(pem).public_key()
     assert isinstance(key, rsa.RSAPublicKey)
     assert headers["x-opendsr-processor-domain"] == "testserver"
@@ -58,11 +58,11 @@ def test_a_request_from_discovery_to_completion(service: Service, controller: di
         receipt = service.http.post("/opendsr/v2/requests", content=sent, headers=controller)
         assert receipt.status_code == 201
         check_signature(service, receipt.headers, receipt.content)
-        told = receipt.json()
-        assert base64.b64decode(told["encoded_request"]) == sent
-        assert told["subject_request_id"] == ID
-        assert told["received_time"] < told["expected_completion_time"]
-        assert {"controller_id", "processor_signature"} <= told.keys()
+        receipt_body = receipt.json()
+        assert base64.b64decode(receipt_body["encoded_request"]) == sent
+        assert receipt_body["subject_request_id"] == ID
+        assert receipt_body["received_time"] < receipt_body["expected_completion_time"]
+        assert {"controller_id", "processor_signature"} <= receipt_body.keys()
         status = service.http.get(f"/opendsr/v2/requests/{ID}", headers=controller)
         check_signature(service, status.headers, status.content)
         assert status.json()["request_status"] == "pending"
@@ -113,10 +113,10 @@ def test_nobody_sees_the_requests_of_another_controller(service: Service, contro
 def refused(answer: httpx.Response) -> dict[str, Any]:
     """Section 7.5: 400, with an error object that names nobody."""
     assert answer.status_code == 400
-    told: dict[str, Any] = answer.json()["error"]
-    assert told["code"] == 400
-    assert {"domain", "reason", "message"} == told["errors"][0].keys()
-    return told
+    error: dict[str, Any] = answer.json()["error"]
+    assert error["code"] == 400
+    assert {"domain", "reason", "message"} == error["errors"][0].keys()
+    return error
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def refused(answer: httpx.Response) -> dict[str, Any]:
 def test_what_cannot_be_used_is_refused(
     service: Service, controller: dict[str, str], change: dict[str, Any]
 ) -> None:
-    told = body(service.clients()[0], **change)
-    refused(service.http.post("/opendsr/v2/requests", json=told, headers=controller))
+    request = body(service.clients()[0], **change)
+    refused(service.http.post("/opendsr/v2/requests", json=request, headers=controller))
     assert service.call("GET", "/v1/requests").json()["requests"] == []
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from disavow.domain import Decision, EventKind
+from disavow import wording
+from disavow.domain import Decision, EventKind, RequestState
 from disavow.federation import Federation
 from disavow.ledger import Ledger
+from disavow.proof.verify import CHECKS
 from disavow.server import tokens, views
 from disavow.server.access import RULES, SEE_CLIENTS, STAFF, Role
 from disavow.server.authentication import COOKIE
@@ -94,12 +96,12 @@ def test_every_page_shows_what_its_json_says(service: Service) -> None:
             if path.endswith("/checks") and number == 2:
                 assert browser.get(address).status_code == 404
                 continue
-            page, told = browser.get(address), browser.get("/index.json" if path == "/" else f"{address}.json")
-            assert (page.status_code, told.status_code) == (200, 200), address
+            page, data = browser.get(address), browser.get("/index.json" if path == "/" else f"{address}.json")
+            assert (page.status_code, data.status_code) == (200, 200), address
             assert Outline(page.text).open == []
             assert page.text.count("<h1") == 1
             assert " style=" not in page.text, "the policy refuses it"
-            assert isinstance(told.json(), dict)
+            assert isinstance(data.json(), dict)
 
 
 @pytest.mark.parametrize("role", sorted(STAFF))
@@ -132,9 +134,9 @@ def test_an_approval_is_for_the_forecast_that_was_seen(service: Service) -> None
     done = browser.post(f"{where}/approval", forecast=now["forecast"]["digest"], reason="as asked")
     assert (done.status_code, done.headers["location"]) == (303, where)
     service.work()
-    told = browser.get(f"{where}.json").json()
-    assert told["request"]["state"] == "answered"
-    assert told["seen_forecast"]["cost"]["rounds"] == told["request"]["cost"]["rounds"] == 2
+    document = browser.get(f"{where}.json").json()
+    assert document["request"]["state"] == "answered"
+    assert document["seen_forecast"]["cost"]["rounds"] == document["request"]["cost"]["rounds"] == 2
 
 
 def test_a_form_that_is_sent_twice_files_one_request(service: Service) -> None:
@@ -183,8 +185,8 @@ def test_nobody_makes_a_token_with_rights_of_others(service: Service) -> None:
     [text] = re.findall(r'value="(dsv_[\w-]+)"', made.text)
     assert text not in operator.get("/tokens").text, "it is shown once"
     as_token = {"Authorization": f"Bearer {text}"}
-    told = service.http.get("/v1/whoami", headers=as_token).json()
-    assert (told["roles"], told["runs"]) == (["operator"], [RUN])
+    document = service.http.get("/v1/whoami", headers=as_token).json()
+    assert (document["roles"], document["runs"]) == (["operator"], [RUN])
     [token] = operator.get("/tokens.json").json()["tokens"]
     assert operator.post(f"/tokens/{token['id']}/revocation").status_code == 303
     assert service.http.get("/v1/whoami", headers=as_token).status_code == 401
@@ -259,3 +261,9 @@ def test_releases_are_shown_with_who_has_them(service: Service) -> None:
         page = browse(service, role).get(f"/runs/{RUN}/releases")
         assert page.status_code == 200
         assert "the hospital of Basel" in page.text
+
+
+def test_every_check_and_state_has_its_words() -> None:
+    assert list(wording.CHECKS) == list(CHECKS)
+    assert {each.value for each in RequestState} == set(wording.STATE_NAMES)
+    assert {each.value for each in EventKind} == set(wording.EVENTS)

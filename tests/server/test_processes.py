@@ -83,8 +83,8 @@ def serving(
     assert process.stdout is not None
     try:
         lines = [process.stdout.readline() for _ in range(4)]
-        told = json.loads("".join(lines))
-        yield Served(process, told["url"], told["login"])
+        document = json.loads("".join(lines))
+        yield Served(process, document["url"], document["login"])
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -122,7 +122,9 @@ def test_a_service_with_a_worker_answers_and_stops_cleanly(folder: Path) -> None
         assert worker is not None
     assert served.process.returncode == 0
     assert not alive(worker)
-    assert client not in (folder / "log").read_text()
+    log = (folder / "log").read_text()
+    assert client not in log
+    assert "Fatal Python error" not in log, "nor does the worker abort"
 
 
 def test_a_worker_ends_with_the_service_that_started_it(folder: Path) -> None:
@@ -175,8 +177,8 @@ def file_until_taken(
 
 
 def approve_all(url: str, headers: dict[str, str]) -> None:
-    told = httpx.get(f"{url}/v1/requests", params={"state": "waiting"}, headers=headers, timeout=30).json()
-    for request in told.get("requests", []):
+    document = httpx.get(f"{url}/v1/requests", params={"state": "waiting"}, headers=headers, timeout=30).json()
+    for request in document.get("requests", []):
         path = f"{url}/v1/requests/{request['id']}"
         forecast = httpx.get(f"{path}/forecast", headers=headers, timeout=30).json()
         if forecast.get("digest") and forecast["verdict"] == "rollback":
@@ -217,8 +219,8 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
 
         def all_answered() -> bool:
             approve_all(served.url, headers)
-            told = httpx.get(f"{served.url}/v1/requests", headers=headers, timeout=30).json()["requests"]
-            return len(told) == len(leavers) and all(each["state"] == "answered" for each in told)
+            requests = httpx.get(f"{served.url}/v1/requests", headers=headers, timeout=30).json()["requests"]
+            return len(requests) == len(leavers) and all(each["state"] == "answered" for each in requests)
 
         until(all_answered, 120)
         until(lambda: _answered(receiver) >= {1, 2}, 60)
@@ -233,8 +235,8 @@ def kill_and_go_on(folder: Path, seed: int, receiver: Receiver) -> None:
 
 
 def _answered(receiver: Receiver) -> set[int]:
-    told = [json.loads(body) for _, body in list(receiver.got)]
-    return {each["request"]["number"] for each in told if each["event"] == "request.answered"}
+    events = [json.loads(body) for _, body in list(receiver.got)]
+    return {each["request"]["number"] for each in events if each["event"] == "request.answered"}
 
 
 @pytest.mark.parametrize("seed", some_of(range(INSTANTS), [1]))

@@ -17,15 +17,20 @@ from tests.server.receiver import receiving, until
 from tests.server.service import RUN, Service, error_of
 
 
-@pytest.fixture
-def settings(settings: ServerSettings) -> ServerSettings:
-    """The same service, of a run that promises to purge by the deadline."""
+def promised(settings: ServerSettings) -> ServerSettings:
+    """Have the run of a service promise to purge by the deadline."""
     path = settings.runs / RUN / "config.toml"
     text = path.read_text()
     changed = text.replace('purge = "never"', 'purge = "deadline"')
     assert changed != text
     path.write_text(changed)
     return settings
+
+
+@pytest.fixture
+def settings(settings: ServerSettings) -> ServerSettings:
+    """The same service, of a run that promises to purge by the deadline."""
+    return promised(settings)
 
 
 def figure(service: Service, name: str) -> float:
@@ -44,8 +49,8 @@ def test_an_interim_answer_is_due_until_the_worker_has_purged_it(service: Servic
     service.file(client)
     service.work()
     path = f"/v1/requests/{RUN}-1"
-    told = service.call("GET", path).json()
-    assert (told["state"], told["verdict"], told["purged_at"]) == ("answered", "deniable", None)
+    document = service.call("GET", path).json()
+    assert (document["state"], document["verdict"], document["purged_at"]) == ("answered", "deniable", None)
     assert figure(service, "disavow_unpurged_requests") == 1
     assert 28 < figure(service, "disavow_deadline_days") < 32
     assert service.call("GET", f"/v1/runs/{RUN}").json()["unpurged"] == 1
@@ -59,16 +64,16 @@ def test_the_worker_purges_when_the_deadline_is_near(service: Service) -> None:
         with Federation.open(service.run, keys=service.settings.keys, clock=lambda: late) as federation:
             federation.place([client])
         service.work()
-        told = service.call("GET", f"/v1/requests/{RUN}-1").json()
-        assert told["state"] == "answered"
-        assert told["purged_at"] is not None
+        document = service.call("GET", f"/v1/requests/{RUN}-1").json()
+        assert document["state"] == "answered"
+        assert document["purged_at"] is not None
         until(lambda: receiver.got)
         service.call("POST", f"/v1/requests/{RUN}-1/cancellation")  # whatever happens after, it is told once
         service.file(service.clients()[-1])
         until(lambda: service.services.state.row("SELECT 1 FROM watched") is not None)
     [(_, body)] = receiver.got
     assert json.loads(body)["event"] == "request.purged"
-    assert json.loads(body)["request"]["purged_at"] == told["purged_at"]
+    assert json.loads(body)["request"]["purged_at"] == document["purged_at"]
     assert figure(service, "disavow_unpurged_requests") == 0
     proof = service.call("GET", f"/v1/requests/{RUN}-1/proof", Role.AUDITOR).content
     assert purged_in(proof) is not None
@@ -86,8 +91,8 @@ def test_an_operator_has_it_purged_as_forecast(service: Service) -> None:
     stale = service.call("POST", path, json={"forecast": "0" * 64})
     assert error_of(stale) == (409, "DSV-315")
     assert stale.json()["error"]["forecast"]["digest"] == foreseen["digest"]
-    asked = service.call("POST", path, json={"forecast": foreseen["digest"]})
-    assert (asked.status_code, asked.json()["asked_at"] is None) == (202, False)
+    accepted = service.call("POST", path, json={"forecast": foreseen["digest"]})
+    assert (accepted.status_code, accepted.json()["asked_at"] is None) == (202, False)
     service.work()
     assert service.call("GET", f"/v1/requests/{RUN}-1").json()["purged_at"] is not None
     after = service.call("GET", path).json()
@@ -106,6 +111,6 @@ def test_a_purge_that_has_become_another_one_is_not_done(service: Service) -> No
     assert approved.status_code == 200
     assert service.call("GET", path).json()["digest"] != digest
     service.work()
-    told = service.call("GET", path).json()
-    assert (told["unpurged"], told["asked_at"]) == (2, None)
+    document = service.call("GET", path).json()
+    assert (document["unpurged"], document["asked_at"]) == (2, None)
     assert service.call("GET", f"/v1/requests/{RUN}-2").json()["state"] == "answered"

@@ -26,8 +26,8 @@ def file(service: Service, client: str, records: list[str], **more: Any) -> Any:
 
 
 def shown(service: Service, number: int) -> dict[str, Any]:
-    told: dict[str, Any] = service.call("GET", f"/v1/requests/{RUN}-{number}").json()
-    return told
+    document: dict[str, Any] = service.call("GET", f"/v1/requests/{RUN}-{number}").json()
+    return document
 
 
 def test_records_are_erased_and_the_client_stays(service: Service) -> None:
@@ -56,9 +56,9 @@ def test_a_record_that_nobody_has_is_refused_by_the_worker(service: Service) -> 
     client = service.clients()[0]
     assert file(service, client, ["no such record"]).status_code == 202
     service.work()
-    told = shown(service, 1)
-    assert (told["state"], told["remark"]) == ("refused", "")
-    [refusal] = [event for event in told["history"] if event["kind"] == "refused"]
+    request = shown(service, 1)
+    assert (request["state"], request["remark"]) == ("refused", "")
+    [refusal] = [event for event in request["history"] if event["kind"] == "refused"]
     assert (refusal["actor"], refusal["reason"]) == ("the worker", "unknown record")
     assert not [finding for finding in fsck(service.run, keys=service.settings.keys) if finding.fault]
 
@@ -117,8 +117,8 @@ def test_a_request_whose_client_has_left_meanwhile_is_given_up(service: Service)
     service.call("POST", f"/v1/requests/{RUN}-1/pause", json={"reason": "who is it?"})
     service.file(client)
     service.work()
-    told = shown(service, 1)
-    assert (told["state"], told["history"][-1]["reason"]) == ("cancelled", CLIENT_LEAVES)
+    request = shown(service, 1)
+    assert (request["state"], request["history"][-1]["reason"]) == ("cancelled", CLIENT_LEAVES)
     assert not [finding for finding in fsck(service.run, keys=service.settings.keys) if finding.fault]
 
 

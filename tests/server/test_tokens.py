@@ -64,8 +64,8 @@ def test_a_log_in_link_works_once(service: Service) -> None:
     cookie = first.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
-    told = service.http.get("/v1/whoami").json()
-    assert set(told["roles"]) == STAFF
+    document = service.http.get("/v1/whoami").json()
+    assert set(document["roles"]) == STAFF
     service.http.cookies.clear()
     assert error_of(service.http.get(f"/login?token={link}")) == (401, "DSV-802")
     old = tokens.new_link(service.services.state, now=time.time() - 3600)
@@ -92,15 +92,15 @@ def test_a_browser_without_a_session_is_sent_to_log_in(service: Service) -> None
 def test_the_commands(tmp_path: Path) -> None:
     state = ["--state", str(tmp_path / "state"), "--json"]
     made = disavow("token", "create", "--name", "intake", "--role", "operator", "--days", "2", *state)
-    told = json.loads(made.stdout)
+    document = json.loads(made.stdout)
     opened = State(tmp_path / "state")
-    assert tokens.identify(opened, told["token"], now=time.time()).roles == {Role.OPERATOR}
+    assert tokens.identify(opened, document["token"], now=time.time()).roles == {Role.OPERATOR}
     listed = disavow("token", "list", *state).stdout
-    assert told["token"] not in listed
-    assert json.loads(listed)["tokens"][0]["prefix"] == told["token"][:12]
+    assert document["token"] not in listed
+    assert json.loads(listed)["tokens"][0]["prefix"] == document["token"][:12]
     assert json.loads(disavow("token", "revoke", "1", *state).stdout)["revoked_at"] is not None
     with pytest.raises(NotAuthenticated):
-        tokens.identify(opened, told["token"], now=time.time())
+        tokens.identify(opened, document["token"], now=time.time())
     assert "/login?token=" in disavow("token", "link", *state).stdout
     for wrong in (("revoke", "7"), ("create", "--name", "x", "--role", "client")):
         assert error_code(disavow("token", *wrong, *state)) == "DSV-101"

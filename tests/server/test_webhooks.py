@@ -38,8 +38,8 @@ def test_every_change_is_told_once_and_signed(service: Service) -> None:
         until(lambda: "request.answered" in events(receiver))
         time.sleep(0.3)
         steps = ("request.rebuilding", "request.deleting")  # seen or not, as it comes
-        told = [event for event in events(receiver) if event not in steps]
-        assert told == ["request.received", "request.answered"]
+        sent = [event for event in events(receiver) if event not in steps]
+        assert sent == ["request.received", "request.answered"]
     for headers, body in receiver.got:
         at, given = (part.partition("=")[2] for part in headers["disavow-signature"].split(","))
         assert hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest() == given

@@ -25,7 +25,7 @@ VALUES = {
 }
 
 
-def told(federation: Federation) -> tuple[object, ...]:
+def state_of(federation: Federation) -> tuple[object, ...]:
     ledger = federation.ledger
     rounds = [(each.after, each.evaluation) for each in ledger.summaries()]
     text = (federation.directory / "config.toml").read_text()
@@ -42,7 +42,7 @@ def test_images_from_python_give_the_bits_of_those_from_settings(tmp_path: Path)
     ):
         with Federation.create(tmp_path / name, task, settings=given, keys=tmp_path / "keys") as federation:
             federation.train()
-            found.append(told(federation))
+            found.append(state_of(federation))
     assert found[0] == found[1]
     # it names itself: whoever opens it needs no task
     with Federation.open(tmp_path / "task", keys=tmp_path / "keys") as federation:

@@ -163,8 +163,8 @@ def test_tensorboard_reads_the_same_back_from_one_folder(tracked: Tracked) -> No
     expected = tracked.own.curve("round") + tracked.later.curve("round")
     assert [(each.step, each.value) for each in events.Scalars("round")] == expected
     for name in ("metrics/mae", "clusters", "spread", "erasure/seconds"):
-        told = tracked.own.curve(name) + tracked.later.curve(name)
-        assert [each.value for each in events.Scalars(name)] == pytest.approx([value for _, value in told])
+        curve = tracked.own.curve(name) + tracked.later.curve(name)
+        assert [each.value for each in events.Scalars(name)] == pytest.approx([value for _, value in curve])
     [(step, text)] = _text(events, "rollback")
     assert (step, "rollback to round" in text) == (ROUNDS, True)
     assert len(_text(events, "policy")) == 1
@@ -188,11 +188,13 @@ def test_mlflow_reads_the_same_back_from_one_run(tracked: Tracked) -> None:
 
 
 def test_no_client_id_is_written_to_any_tracker(tracked: Tracked) -> None:
-    told = repr([tracked.own.figures, tracked.own.notes, tracked.later.figures, tracked.later.notes]).encode()
+    tracked_text = repr(
+        [tracked.own.figures, tracked.own.notes, tracked.later.figures, tracked.later.notes]
+    ).encode()
     files = [path for path in [*tracked.logs.rglob("*"), tracked.database] if path.is_file()]
     assert len(files) >= 3
     for client in CLIENTS:
-        assert client.encode() not in told
+        assert client.encode() not in tracked_text
         for path in files:
             assert client not in str(path.name)
             assert client.encode() not in path.read_bytes(), path

@@ -6,22 +6,24 @@ import base64
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from disavow.cli.limitations import not_claimed
 from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.envelope import seal
 from disavow.proof.keys import keys_in
+from disavow.proof.limitations import not_claimed
 from disavow.proof.verify import CHECKS, Report, VerificationInputs, examine
+from disavow.proof.witness_keys import witnesses_in
 from tests.proof import second_mutations, second_opinion
-from tests.proof.made_proofs import Made
+from tests.proof.made_proofs import SERVER, Made, signed_serving
 from tests.proof.mutating import byte_mutations, mutations
 from tests.proof.test_mutations import PROOFS
 from tests.proof.vectors.valid import LEAVER, deniable, rolled_back
+from tests.proof.vectors.witnesses import ALL, FIRST, SECOND, cosigned, with_lines, witnessed
 
 VECTORS = Path(second_opinion.VECTORS)
 
@@ -39,9 +41,12 @@ class Case:
     receipts: list[bytes] = field(default_factory=list)
     checkpoint: bytes | None = None
     word: bytes | None = None
+    serving: bytes | None = None
     model: str | None = None
     client: str | None = None
     what_if: bool = False
+    witnesses: bytes | None = None
+    quorum: int | None = None
 
     def message(self) -> Object:
         """The same as JSON, with files in base64."""
@@ -52,15 +57,23 @@ class Case:
                 "opening": _text(self.opening),
                 "checkpoint": _text(self.checkpoint),
                 "word": _text(self.word),
+                "witnesses": _text(self.witnesses),
+                "serving": _text(self.serving),
                 "receipts": [_text(each) for each in self.receipts],
             },
-            "options": {"model": self.model, "client": self.client, "whatIf": self.what_if},
+            "options": {
+                "model": self.model,
+                "client": self.client,
+                "whatIf": self.what_if,
+                "quorum": self.quorum,
+            },
         }
 
     def expected(self) -> Object:
         """What Python says, in the words of the page."""
         try:
             trusted = keys_in(self.keys, "the key file")
+            witnesses = () if self.witnesses is None else witnesses_in(self.witnesses)
         except Unreadable:
             return {"exitCode": 2, "states": [], "names": None, "notClaimed": [], "warnings": []}
         report = examine(
@@ -74,6 +87,9 @@ class Case:
                 self.what_if,
                 self.client,
                 self.word,
+                self.serving,
+                witnesses=witnesses,
+                quorum=self.quorum,
             )
         )
         return {
@@ -124,9 +140,12 @@ def vectors() -> Iterator[tuple[Case, Any]]:
                 receipts=[(VECTORS / path).read_bytes() for path in vector["receipts"]],
                 checkpoint=_read(vector["checkpoint"]),
                 word=_read(vector["word"]),
+                serving=_read(vector["serving"]),
                 model=vector["model"],
                 client=vector["client"],
                 what_if=vector["what_if"],
+                witnesses=_read(vector["witnesses"]),
+                quorum=vector["quorum"],
             ),
             vector["expected"],
         )
@@ -140,9 +159,9 @@ def mutated(count: int) -> Iterator[Case]:
     """So many changed files, always the same ones; half are proofs whose forger makes all else fit as well."""
     source = random.Random(count)
     yield from islice(_forged(source), count - count // 2)
-    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words)
+    single = (_statements, _openings, _envelopes, _receipts, _checkpoints, _keys, _words, _servings, _cosignatures)
     sources = [each(source) for each in single]
-    for chosen in source.choices(sources, weights=[40, 15, 15, 10, 8, 6, 6], k=count // 2):
+    for chosen in source.choices(sources, weights=[32, 14, 14, 9, 7, 6, 6, 6, 6], k=count // 2):
         yield next(chosen)
 
 
@@ -159,19 +178,20 @@ def _sample(found: Iterator[tuple[str, Any]], source: random.Random) -> list[tup
 
 
 def _case(name: str, made: Made, done: str, **changed: Any) -> Case:
-    asked = made.asked(**changed)
+    inputs = made.inputs(**changed)
     keys = _key_file(made)
     return Case(
         f"{name}: {done}",
-        asked.proof,
+        inputs.proof,
         keys,
-        asked.opening,
-        list(asked.receipts),
-        asked.checkpoint,
-        asked.word,
-        asked.model,
-        asked.client,
-        asked.what_if,
+        inputs.opening,
+        list(inputs.receipts),
+        inputs.checkpoint,
+        inputs.word,
+        inputs.serving,
+        inputs.model,
+        inputs.client,
+        inputs.what_if,
     )
 
 
@@ -247,3 +267,41 @@ def _words(source: random.Random) -> Iterator[Case]:
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=data)
         for done, value in _sample(mutations(json.loads(case.word)), source):
             yield Case(f"word {done}", case.proof, case.keys, case.opening, word=canonical.encode(value))
+
+
+def _servings(source: random.Random) -> Iterator[Case]:
+    given = [case for case, _ in vectors() if case.serving is not None]
+    while True:
+        case = source.choice(given)
+        assert case.serving is not None
+        for done, data in _sample(byte_mutations(case.serving), source):
+            yield replace(case, about=f"serving {done}", serving=data)
+        envelope = json.loads(case.serving)
+        try:
+            said = json.loads(base64.b64decode(envelope["payload"]))
+        except (KeyError, ValueError):
+            continue
+        for done, value in _sample(mutations(said), source):
+            yield replace(case, about=f"serving {done}", serving=signed_serving(value, SERVER))
+
+
+def _cosignatures(source: random.Random) -> Iterator[Case]:
+    world = witnessed()
+    made, lines = world.proof(LEAVER), cosigned(world, FIRST, SECOND)
+    file = "".join(f"{key}\n" for key in ALL).encode()
+    note = (world.checkpoint() + "".join(f"{line}\n" for line in lines)).encode()
+    while True:
+        quorum = source.choice([None, 1, 2, 3])
+        for done, value in _sample(mutations({"lines": lines}), source):
+            if isinstance(value, dict) and "lines" in value:
+                changed = replace(made, predicate={**made.predicate, "cosignatures": value["lines"]})
+                yield replace(
+                    _case("cosignatures", changed, done), witnesses=source.choice([file, None]), quorum=quorum
+                )
+        for done, data in _sample(byte_mutations(lines[0].encode()), source):
+            changed = with_lines(made, [data.decode("utf-8", "replace"), lines[1]])
+            yield replace(_case("cosignatures", changed, done), witnesses=file, quorum=quorum)
+        for done, data in _sample(byte_mutations(file), source):
+            yield replace(_case("witnesses", with_lines(made, lines), done), witnesses=data, quorum=quorum)
+        for done, data in _sample(byte_mutations(note), source):
+            yield replace(_case("kept", made, done, checkpoint=data), witnesses=file, quorum=quorum)

@@ -52,8 +52,8 @@ def test_it_has_all_checks_under_their_names() -> None:
 
 def test_the_command_writes_it_and_keeps_what_is_there(tmp_path: Path) -> None:
     output = tmp_path / "verify.html"
-    told = json.loads(disavow("verifier", "-o", output, "--json").stdout)
-    assert told == {"page": str(output), "bytes": len(assemble())}
+    document = json.loads(disavow("verifier", "-o", output, "--json").stdout)
+    assert document == {"page": str(output), "bytes": len(assemble())}
     assert output.read_bytes() == assemble()
     output.write_bytes(b"something else")
     assert_refused(disavow("verifier", "-o", output), ConfigError, "verify.html", "--force")

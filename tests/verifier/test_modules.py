@@ -56,10 +56,10 @@ def computed(script: str, values: list[Any]) -> list[Any]:
 
 
 def test_every_vector_is_verified_as_its_index_says_and_as_python_says() -> None:
-    asked = list(vectors())
-    reports = verified([case for case, _ in asked])
-    assert len(reports) == len(asked)
-    for (case, expected), report in zip(asked, reports, strict=True):
+    cases = list(vectors())
+    reports = verified([case for case, _ in cases])
+    assert len(reports) == len(cases)
+    for (case, expected), report in zip(cases, reports, strict=True):
         failed = report["failed"] or {"number": None, "name": None}
         found: Any = {"check": failed["number"], "name": failed["name"], "exit_code": report["exitCode"]}
         if isinstance(expected, str):
@@ -78,10 +78,10 @@ def test_mutations_agree(count: int) -> None:
 def test_a_receipt_is_verified_in_the_place_of_a_proof() -> None:
     paths = sorted((VECTORS / "receipts").rglob("*.json"))
     keys = [VECTORS / "keys" / name for name in ("server.pub", "stranger.pub")]
-    asked = [(path, key) for path in paths for key in keys]
-    cases = [Case(path.name, path.read_bytes(), key.read_bytes()) for path, key in asked]
+    pairs = [(path, key) for path in paths for key in keys]
+    cases = [Case(path.name, path.read_bytes(), key.read_bytes()) for path, key in pairs]
     codes = []
-    for (path, key), report in zip(asked, verified(cases), strict=True):
+    for (path, key), report in zip(pairs, verified(cases), strict=True):
         if not report["receipt"]:
             continue
         command = [
@@ -135,15 +135,15 @@ def test_sha256_is_sha256() -> None:
 def test_signatures_are_computed_where_the_browser_cannot() -> None:
     """The page's own Ed25519 against OpenSSL's: good, forged, of no point, of small order, with S too large."""
     source, order = random.Random(4), 2**252 + 27742317777372353535851937790883648493
-    asked = [(b"\1" + bytes(31), b"\1" + bytes(63), b"small order")]
+    signatures = [(b"\1" + bytes(31), b"\1" + bytes(63), b"small order")]
     for _ in range(40):
         key, message = Ed25519PrivateKey.from_private_bytes(source.randbytes(32)), source.randbytes(50)
         public, good = key.public_key().public_bytes_raw(), key.sign(message)
         large = (int.from_bytes(good[32:], "little") + order).to_bytes(32, "little")
         at = source.randrange(64)
         forged = good[:at] + bytes([good[at] ^ 1 << source.randrange(8)]) + good[at + 1 :]
-        asked += [(public, good, message), (public, forged, message), (public, good[:32] + large, message)]
-        asked += [(source.randbytes(32), good, message), (public, good, message + b".")]
+        signatures += [(public, good, message), (public, forged, message), (public, good[:32] + large, message)]
+        signatures += [(source.randbytes(32), good, message), (public, good, message + b".")]
 
     def holds(public: bytes, signature: bytes, message: bytes) -> bool:
         try:
@@ -156,8 +156,8 @@ def test_signatures_are_computed_where_the_browser_cannot() -> None:
         const [{ computeEd25519, holdsEd25519 }, { unhex }] = [await use("ed25519"), await use("bytes")];
         return [await computeEd25519(...parts.map(unhex)), await holdsEd25519(...parts.map(unhex))];
     }"""
-    found = computed(script, [[part.hex() for part in parts] for parts in asked])
-    expected = [holds(*parts) for parts in asked]
+    found = computed(script, [[part.hex() for part in parts] for parts in signatures])
+    expected = [holds(*parts) for parts in signatures]
     assert found == [[each, each] for each in expected]
     assert sum(expected) == 41
 

@@ -26,40 +26,40 @@ def main() -> None:
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    asked = task.arguments()
+    options = task.arguments()
     stamps, accuracies = [], []
     server, client = ServerApp(), ClientApp()
 
     @server.main()
     def serve(grid, context):  # noqa: ARG001
-        lead(grid, asked, stamps, accuracies)
+        lead(grid, options, stamps, accuracies)
 
     # Functions of the program that is run travel to the actors by value with every message, and come without what
     # was loaded before; those of a module travel as a name.
     client.train()(importlib.import_module(__spec__.name).train)
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
-        shares = {"num_cpus": 1, "num_gpus": 1 / asked.workers if asked.device == "cuda" else 0.0}
+        shares = {"num_cpus": 1, "num_gpus": 1 / options.workers if options.device == "cuda" else 0.0}
         run_simulation(
             server_app=server,
             client_app=client,
-            num_supernodes=asked.clients,
+            num_supernodes=options.clients,
             backend_config={
-                "init_args": {"num_cpus": asked.workers, "log_to_driver": False, "_temp_dir": folder},
+                "init_args": {"num_cpus": options.workers, "log_to_driver": False, "_temp_dir": folder},
                 "client_resources": shares,
             },
         )
     seconds = [after - before for before, after in itertools.pairwise(stamps)]
     versions = {"flwr": flwr.__version__, "ray": ray.__version__, "torch": torch.__version__}
-    task.answer(asked, seconds, accuracies[-1], versions)
+    task.answer(options, seconds, accuracies[-1], versions)
 
 
-def lead(grid, asked, stamps, accuracies) -> None:
+def lead(grid, options, stamps, accuracies) -> None:
     """The server's part: all rounds, each tested, and the moment at which each was over."""
     from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
     from flwr.serverapp.strategy import FedAvg
 
-    torch.set_num_threads(asked.workers)  # while the server tests, the actors wait
-    data = task.load(asked.data, asked.device)
+    torch.set_num_threads(options.workers)  # while the server tests, the actors wait
+    data = task.load(options.data, options.device)
     network = task.LeNet5()
     task.ready(network, data)
 
@@ -72,15 +72,17 @@ def lead(grid, asked, stamps, accuracies) -> None:
 
     def all_of_them(replies, weight):  # noqa: ARG001
         """Flower goes on without the clients that failed; a benchmark must not."""
-        if len(replies) != asked.clients:
-            raise RuntimeError(f"{len(replies)} of {asked.clients} clients answered")
+        if len(replies) != options.clients:
+            raise RuntimeError(f"{len(replies)} of {options.clients} clients answered")
         return MetricRecord()
 
     FedAvg(fraction_evaluate=0.0, train_metrics_aggr_fn=all_of_them).start(
         grid=grid,
         initial_arrays=ArrayRecord(data.initial),
-        num_rounds=asked.warmup + asked.rounds,
-        train_config=ConfigRecord({"data": str(asked.data), "samples": asked.samples, "device": asked.device}),
+        num_rounds=options.warmup + options.rounds,
+        train_config=ConfigRecord(
+            {"data": str(options.data), "samples": options.samples, "device": options.device}
+        ),
         evaluate_fn=test,
     )
 

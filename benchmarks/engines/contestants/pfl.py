@@ -45,9 +45,9 @@ def main() -> None:
     from pfl.internal.ops import pytorch_ops
     from pfl.model.pytorch import PyTorchModel
 
-    asked = task.arguments()
+    options = task.arguments()
     torch.set_num_threads(1)
-    data = task.load(asked.data, asked.device)
+    data = task.load(options.data, options.device)
     network = Network()
     task.ready(network, data)
     model = PyTorchModel(
@@ -59,12 +59,12 @@ def main() -> None:
     stamps, accuracies = [time.perf_counter()], []
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=asked.warmup + asked.rounds,
+            central_num_iterations=options.warmup + options.rounds,
             evaluation_frequency=_NEVER,  # on users, that is; the first round does it all the same
-            train_cohort_size=asked.clients,
+            train_cohort_size=options.clients,
             val_cohort_size=0,
         ),
-        backend=backend(asked, data),
+        backend=backend(options, data),
         model=model,
         model_train_params=NNTrainHyperParams(
             local_num_epochs=task.EPOCHS, local_learning_rate=task.LEARNING_RATE, local_batch_size=task.BATCH
@@ -75,10 +75,10 @@ def main() -> None:
     )
     if pytorch_ops.distributed.global_rank == 0:
         seconds = [after - before for before, after in itertools.pairwise(stamps)]
-        task.answer(asked, seconds, accuracies[-1], {"pfl": version("pfl"), "torch": torch.__version__})
+        task.answer(options, seconds, accuracies[-1], {"pfl": version("pfl"), "torch": torch.__version__})
 
 
-def backend(asked, data):
+def backend(options, data):
     """Where users train: all of them in each round, weighted by their samples."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
@@ -88,9 +88,9 @@ def backend(asked, data):
 
     @functools.cache
     def held(client):
-        return PyTorchTensorDataset(data.of_client(client, asked.samples), user_id=str(client))
+        return PyTorchTensorDataset(data.of_client(client, options.samples), user_id=str(client))
 
-    users = FederatedDataset(held, MinimizeReuseUserSampler(list(range(asked.clients))))
+    users = FederatedDataset(held, MinimizeReuseUserSampler(list(range(options.clients))))
     return SimulatedBackend(users, users, postprocessors=[WeightByDatapoints()])
 
 

@@ -29,54 +29,57 @@ class Board:
 
 def main() -> None:
     """Time the rounds that were asked for."""
-    asked = task.arguments()
-    data = task.load(asked.data, "cpu")
+    options = task.arguments()
+    data = task.load(options.data, "cpu")
     network = task.LeNet5()
     task.ready(network, data)
     context = multiprocessing.get_context("spawn")
     model = flat(network)
     board = Board(
         model=model.share_memory_(),
-        sums=torch.zeros(asked.workers, len(model)).share_memory_(),
-        right=torch.zeros(asked.workers, dtype=torch.int64).share_memory_(),
-        barrier=context.Barrier(asked.workers + 1),
+        sums=torch.zeros(options.workers, len(model)).share_memory_(),
+        right=torch.zeros(options.workers, dtype=torch.int64).share_memory_(),
+        barrier=context.Barrier(options.workers + 1),
     )
-    workers = [context.Process(target=work, args=(asked, rank, board)) for rank in range(asked.workers)]
+    workers = [context.Process(target=work, args=(options, rank, board)) for rank in range(options.workers)]
     for worker in workers:
         worker.start()
-    seconds = [lead_round(asked, board) for _ in range(asked.warmup + asked.rounds)]
+    seconds = [lead_round(options, board) for _ in range(options.warmup + options.rounds)]
     for worker in workers:
         worker.join()
-    task.answer(asked, seconds, int(board.right.sum()) / len(data.test_labels), {"torch": torch.__version__})
+    task.answer(options, seconds, int(board.right.sum()) / len(data.test_labels), {"torch": torch.__version__})
 
 
-def lead_round(asked: argparse.Namespace, board: Board) -> float:
+def lead_round(options: argparse.Namespace, board: Board) -> float:
     """One round as the leading process sees it: how many seconds it took."""
     start = time.perf_counter()
     board.barrier.wait()  # the workers train
     board.barrier.wait()
-    board.model.copy_(board.sums.sum(dim=0) / (asked.clients * asked.samples))
+    board.model.copy_(board.sums.sum(dim=0) / (options.clients * options.samples))
     board.barrier.wait()  # the workers test
     board.barrier.wait()
     return time.perf_counter() - start
 
 
-def work(asked: argparse.Namespace, rank: int, board: Board) -> None:
+def work(options: argparse.Namespace, rank: int, board: Board) -> None:
     """A worker's life."""
     torch.set_num_threads(1)
     torch.manual_seed(rank)
     try:
-        data = task.load(asked.data, asked.device)
+        data = task.load(options.data, options.device)
         network = task.LeNet5()
         task.ready(network, data)
-        held = [data.of_client(client, asked.samples) for client in range(rank, asked.clients, asked.workers)]
-        test_images, test_labels = data.test_images[rank :: asked.workers], data.test_labels[rank :: asked.workers]
-        for _ in range(asked.warmup + asked.rounds):
+        held = [data.of_client(client, options.samples) for client in range(rank, options.clients, options.workers)]
+        test_images, test_labels = (
+            data.test_images[rank :: options.workers],
+            data.test_labels[rank :: options.workers],
+        )
+        for _ in range(options.warmup + options.rounds):
             board.barrier.wait()
-            board.sums[rank] = weighted_sum(network, board.model.to(asked.device), held)
+            board.sums[rank] = weighted_sum(network, board.model.to(options.device), held)
             board.barrier.wait()
             board.barrier.wait()
-            put(network, board.model.to(asked.device))
+            put(network, board.model.to(options.device))
             board.right[rank] = task.count_right(network, test_images, test_labels)
             board.barrier.wait()
     except BaseException:

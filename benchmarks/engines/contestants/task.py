@@ -120,7 +120,7 @@ def count_right(network: nn.Module, images: Tensor, labels: Tensor) -> int:
     return int(sum((network(some).argmax(dim=1) == truth).sum() for some, truth in parts))
 
 
-def answer(asked: argparse.Namespace, seconds: list[float], accuracy: float, versions: dict[str, str]) -> None:
+def answer(options: argparse.Namespace, seconds: list[float], accuracy: float, versions: dict[str, str]) -> None:
     """Print the one line that a contestant is run for: how long each round took that is not warming up."""
-    told = {"seconds": seconds[asked.warmup :], "accuracy": accuracy, "versions": versions}
-    print(json.dumps(told), flush=True)
+    document = {"seconds": seconds[options.warmup :], "accuracy": accuracy, "versions": versions}
+    print(json.dumps(document), flush=True)

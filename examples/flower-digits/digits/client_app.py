@@ -1,15 +1,13 @@
 """What runs on a node."""
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 
 from digits.task import Net, load_records, loaders
 from digits.task import test as test_fn
 from digits.task import train as train_fn
-from disavow.flower.client import answer, evidence_mod, seed_everything, without_excluded
+from disavow.flower.client import ClientApp, seed_everything, without_excluded
 
-app = ClientApp(mods=[evidence_mod])  # keeps this node's receipts, and sends its requests
-app.query("disavow")(answer)  # says who this node is, and verifies the proof once it has left
+app = ClientApp()  # keeps this node's receipts, says who it is, and verifies the proof once it has left
 
 
 @app.train()

@@ -18,6 +18,7 @@ from disavow.domain import ErasureRequest
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.purge import purge
+from disavow.erasure.reporting import Reporting
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
@@ -89,10 +90,10 @@ def rehearse(
                 participation.clients.remember(subject.clients)  # the worlds need the leaver's, too
             options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
             place_request(subject, ledger, options.clock())
-            [answer] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
+            [answer] = answer_requests(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
             answered = _served(ledger) if purged else None
             if purged:
-                purge(ledger, engine, options, mechanism, openings=scratch / "openings")
+                purge(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
             yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation, answered)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -33,6 +33,7 @@ from disavow.engines.workload import Workload
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.purge import purge
+from disavow.erasure.reporting import Reporting
 from disavow.ledger import Ledger
 from disavow.ledger.database import LOCAL
 from disavow.ledger.files import write_durably
@@ -269,10 +270,10 @@ def _look(
     engine = VectorisedEngine(subject.workload_without(), trainer) if subject.erased else world.engine
     # no world is released, so none has to keep to the run's privacy budget; its erasure does as the run's would
     options = replace(world.options, budget=runs.budget_of(subject.settings))
-    [answered] = answer_requests(ledger, engine, options, mechanism, openings=scratch / "openings")
+    [answered] = answer_requests(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
     seen = {Stage.BEFORE: before, Stage.SERVED: _see(subject, trainer, ledger)}
     if purged:
-        purge(ledger, engine, options, mechanism, openings=scratch / "openings")
+        purge(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
         seen = {**seen, Stage.ANSWERED: seen[Stage.SERVED], Stage.SERVED: _see(subject, trainer, ledger)}
     return World(key, seen, str(answered.verdict))
 

@@ -19,6 +19,9 @@ from disavow.cli import keyring_commands
 from disavow.cli import proof_commands
 
 # isort: split
+from disavow.cli import monitor_commands, witness_commands
+
+# isort: split
 from disavow.cli import node_commands
 
 # isort: split
@@ -32,12 +35,14 @@ __all__ = [
     "app",
     "app_for",
     "keyring_commands",
+    "monitor_commands",
     "node_commands",
     "proof_commands",
     "request_commands",
     "run_commands",
     "server_commands",
     "study_commands",
+    "witness_commands",
 ]
 
 

@@ -140,6 +140,17 @@ def export(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Also while rounds that a rollback undid are still to be rebuilt.")
     ] = False,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="In the statement, the log since head N: that of a proof about an earlier model.",
+        ),
+    ] = None,
+    serving: Annotated[
+        bool, typer.Option("--serving/--no-serving", help="Write the serving statement, too, or not.")
+    ] = True,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -150,6 +161,9 @@ def export(
 
     While a rebuild is unfinished, there is only an earlier model or a half-trained one: exit 11 unless `--anyway`.
 
+    Beside the model, in FILE.serving.json, the run's key signs which model is served as of which head of the log.
+    Whoever is shown a proof holds it against that: `disavow verify --serving`.
+
     **Example:** `disavow export runs/first -o model.safetensors`
 
     **Example:** `disavow export runs/first -o steady.safetensors --average 5`
@@ -158,7 +172,17 @@ def export(
     """
     with needs("ledger"):
         from disavow.cli import prove as command
-    command.export(run, output, average=average, anyway=anyway, force=force, as_json=json, to=to)
+    command.export(
+        run,
+        output,
+        average=average,
+        anyway=anyway,
+        serving=serving,
+        since=since,
+        force=force,
+        as_json=json,
+        to=to,
+    )
 
 
 @app.command(rich_help_panel="Proofs")
@@ -184,15 +208,36 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="The client's signed word that it removed the records."),
     ] = None,
+    witness: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="A witness who must have cosigned: its verifier key, or a file with such.",
+        ),
+    ] = None,
+    quorum: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many of the witnesses must have. [default: all]")
+    ] = None,
+    serving: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the server says it serves: it must be a model that the proof is about."
+        ),
+    ] = None,
     what_if: Annotated[bool, typer.Option("--what-if", help="Accept a what-if instead of an erasure.")] = False,
     json: Json = False,
 ) -> None:
     """Check a proof offline. Exit 0: valid; 1: invalid; 2: unreadable; 3: valid, but without an opening; 13: a good
     proof, but of another model than the one given.
 
+    With --serving the model of --model is the one that the server says it serves, which may be a later one.
+
     Two ids can look alike: with --client the id in the opening must be the one you mean, byte for byte.
 
     **Example:** `disavow verify proof.json --key signing.pub --opening opening.json --client client-07`
+
+    **Example:** `disavow verify proof.json --key signing.pub --witness witnesses.txt --quorum 2`
+    **Example:** `disavow verify proof.json --key signing.pub --serving model.safetensors.serving.json`
     """
     from disavow.cli import verify as command
 
@@ -205,6 +250,9 @@ def verify(
         model=model,
         checkpoint=checkpoint,
         word=word,
+        witnesses=witness or (),
+        quorum=quorum,
+        serving=serving,
         what_if=what_if,
         as_json=json,
     )
@@ -226,6 +274,36 @@ def verifier(
     from disavow.cli import verifier as command
 
     command.verifier(output, force=force, as_json=json)
+
+
+@app.command(rich_help_panel="Proofs")
+def evidence(
+    run: RunDirectory,
+    request: Annotated[int, typer.Argument(metavar="REQUEST", min=1, help="The number of the request.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it: a folder that is new or empty."),
+    ],
+    with_opening: Annotated[
+        bool,
+        typer.Option("--with-opening", help="Put the client's opening in, which says who the client is."),
+    ] = False,
+    openings: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the opening lies. [default: beside the run]")
+    ] = None,
+    no_pdf: Annotated[bool, typer.Option("--no-pdf", help="Print no PDF, though a Chromium is at hand.")] = False,
+    json: Json = False,
+) -> None:
+    """Write what goes on record about a request: a document in plain language, the proof, and what checks it.
+
+    It can be made at any time, before an answer too; it then says how far the request is. Nothing in it names the
+    client, unless `--with-opening` asks for that.
+
+    **Example:** `disavow evidence runs/first 3 -o evidence-3`
+    """
+    with needs("ledger"):
+        from disavow.cli import evidence as command
+    command.evidence(run, request, output, openings, with_opening=with_opening, pdf=not no_pdf, as_json=json)
 
 
 @app.command(name="show-proof", rich_help_panel="Proofs")

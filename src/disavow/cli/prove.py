@@ -10,9 +10,11 @@ from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.written import refuse_other, write_file
 from disavow.domain import ErasureRequest, escaped
 from disavow.erasure.proof_files import check_openings, default_openings
-from disavow.errors import ConfigError, LedgerError
+from disavow.errors import ConfigError, LedgerError, VerificationError
 from disavow.federation import Federation
 from disavow.ledger.files import remove_temporaries
+from disavow.proof.serving import SignedServing
+from disavow.results import ExportedModel
 
 
 def prove(
@@ -118,14 +120,27 @@ def checkpoint(directory: Path, output: Path | None, *, force: bool) -> None:
 
 
 def export(
-    directory: Path, output: Path, *, average: int, anyway: bool, force: bool, as_json: bool, to: str | None = None
+    directory: Path,
+    output: Path,
+    *,
+    average: int,
+    anyway: bool,
+    serving: bool,
+    since: int | None,
+    force: bool,
+    as_json: bool,
+    to: str | None = None,
 ) -> None:
-    """Write the model that is served, or the mean of it and of those before it."""
-    with Federation.open(directory) as federation:
+    """Write the model that is served, or the mean of it and of those before it; and the serving statement."""
+    beside = output.with_name(f"{output.name}.serving.json")
+    with Federation.open(directory, ask=ask_passphrase) as federation:
         if to is not None and output.exists():  # what cannot be written is not recorded as given out
             refuse_other(output, federation.export(average=average, anyway=anyway).data, force=force)
         model = federation.export(average=average, anyway=anyway, to=to)
+        statement, missing = _serving_statement(federation, model, since) if serving else (None, None)
     write_file(output, model.data, force=force)
+    if statement is not None:
+        write_file(beside, statement, force=force or _is_statement(beside))
     if as_json:
         document = {
             "model": model.digest,
@@ -133,9 +148,14 @@ def export(
             "mean_of": model.mean_of,
             **model.unsettled.to_json(),
         }
-        print_json({"run": str(directory), **document, "release": model.release})
+        stated = None if statement is None else str(beside)
+        print_json({"run": str(directory), **document, "release": model.release, "serving": stated})
         return
     results().print(f"model {model.digest} written to {output}")
+    if statement is not None:
+        results().print(f"serving statement written to {beside}")
+    elif missing is not None:
+        results().print(f"no serving statement: {missing}")
     if model.release is not None:
         results().print(f"release {model.release}: `disavow releases {directory}` says when it is superseded")
     if (reason := model.unsettled.reason) is not None:
@@ -145,3 +165,28 @@ def export(
             f"It is the mean of the models after rounds {model.newest - average + 1} to {model.newest}. Proofs "
             "name the last of them, not their mean: `disavow verify --model` wants that one."
         )
+
+
+def _serving_statement(
+    federation: Federation, model: ExportedModel, since: int | None
+) -> tuple[bytes | None, str | None]:
+    """The statement about an exported model; or why there is none, where nobody asked for one in particular."""
+    if model.mean_of is not None:
+        return None, "a mean of models is the model of no head"
+    if federation.ledger.log_key() is None and since is None:
+        return None, "the log of this run is not signed; `disavow keygen` makes a key"
+    try:
+        return federation.serving_statement(since=since, model=model.digest, anyway=True), None
+    except ConfigError as error:
+        if since is not None:
+            raise
+        return None, str(error)
+
+
+def _is_statement(path: Path) -> bool:
+    """Whether a file is a serving statement: a newer one takes its place."""
+    try:
+        SignedServing.decode(path.read_bytes())
+    except (OSError, VerificationError):
+        return False
+    return True

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from disavow.cli.files import read_bytes
-from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import Console, print_json, results
 from disavow.errors import VerificationError
 from disavow.proof.bounds import NO_PROTECTION
@@ -16,6 +15,7 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.history import History
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import KeyLeaf, RebuiltLeaf, RoundLeaf, RunLeaf
+from disavow.proof.limitations import not_claimed
 from disavow.proof.statement import AnyCluster, AnyStatement, decode_statement
 from disavow.proof.summary import (
     delta_in_words,
@@ -166,7 +166,8 @@ def _print_proof(console: Console, document: dict[str, Any], report: Report) -> 
         for line in summary_in_words(summarise(report.statement), drawn=False) if report.statement else ():
             console.print(line)
     console.print()
-    print_not_claimed(console, report)
+    for sentence in not_claimed(report):
+        console.print(sentence)
 
 
 def _row(row: dict[str, Any]) -> str:

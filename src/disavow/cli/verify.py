@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import typer
 
 from disavow.cli.files import digest_of, read_bytes, receipts_in
-from disavow.cli.limitations import not_claimed, print_not_claimed
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError, Unreadable, VerificationError
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.keys import trusted_keys
 from disavow.proof.leaves import latest_time
+from disavow.proof.limitations import not_claimed
 from disavow.proof.notes import KeyIndex
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import TYPE as RECEIPT
@@ -21,6 +23,7 @@ from disavow.proof.receipt import check_receipt, decode_receipt
 from disavow.proof.summary import count_records
 from disavow.proof.validation import to_base64
 from disavow.proof.verify import CHECKS, Report, Result, TrustedKey, VerificationInputs, examine
+from disavow.proof.witness_keys import read_witnesses
 
 NAMES_NOBODY = 3
 
@@ -34,6 +37,8 @@ _UNCHECKED = {
     "receipts": "none were given",
     "model": "not checked: no model was given. The subject is the model of the last standing round",
     "word": "none was given",
+    "witnesses": "none were named: nothing shows that others were told the same history",
+    "serving": "none was given: nothing says which model the server serves",
 }
 
 
@@ -47,6 +52,9 @@ def verify(
     model: Path | None,
     checkpoint: Path | None,
     word: Path | None,
+    witnesses: Sequence[str],
+    quorum: int | None,
+    serving: Path | None,
     what_if: bool,
     as_json: bool,
 ) -> None:
@@ -55,6 +63,8 @@ def verify(
     if _is_receipt(data):
         _verify_receipt(data, trusted, client, as_json=as_json)
         return
+    trusted_witnesses = [key for each in witnesses for key in _witness_keys(each)]
+    _refuse_quorum(quorum, trusted_witnesses)
     if client is not None and opening is None:
         raise ConfigError("--client needs the --opening: without it nothing says whom a proof is about")
     report = examine(
@@ -68,7 +78,10 @@ def verify(
             what_if=what_if,
             client=client,
             word=read_bytes(word) if word else None,
+            serving=read_bytes(serving) if serving else None,
             now=datetime.now(UTC).isoformat(timespec="microseconds"),
+            witnesses=trusted_witnesses,
+            quorum=quorum,
         )
     )
     code = _exit_code(report)
@@ -78,6 +91,24 @@ def verify(
         _print_checks(report)
     if code:
         raise typer.Exit(code)
+
+
+def _witness_keys(given: str) -> tuple[WitnessKey, ...]:
+    """The key of a witness as text, or those in a file."""
+    try:
+        return (WitnessKey.parse(given, "--witness"),)
+    except Unreadable:
+        if not Path(given).exists():
+            raise
+    return read_witnesses(Path(given))
+
+
+def _refuse_quorum(quorum: int | None, witnesses: Sequence[WitnessKey]) -> None:
+    known = len({key.raw for key in witnesses})
+    if quorum is not None and quorum > known:
+        raise ConfigError(
+            f"--quorum is {quorum}; allowed: 1 to {known}, the number of witnesses given with --witness"
+        )
 
 
 def _exit_code(report: Report) -> int:
@@ -112,7 +143,8 @@ def _print_checks(report: Report) -> None:
     )
     for warning in report.warnings:
         console.print(f"WARNING: {warning}.")
-    print_not_claimed(console, report)
+    for sentence in not_claimed(report):
+        console.print(sentence)
 
 
 def _whom(opening: Opening) -> str:

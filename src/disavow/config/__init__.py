@@ -18,6 +18,8 @@ from disavow.config.declarations import (
     TaskSettings,
     TrackingSettings,
     TrainingSettings,
+    WitnessServer,
+    WitnessSettings,
 )
 from disavow.config.settings import CHANGEABLE, PROJECTION_LIMIT, UNKEPT, Settings, participants_of
 from disavow.config.toml import (
@@ -50,6 +52,8 @@ __all__ = [
     "TaskSettings",
     "TrackingSettings",
     "TrainingSettings",
+    "WitnessServer",
+    "WitnessSettings",
     "allowed",
     "from_values",
     "load",

@@ -282,6 +282,37 @@ class TrackingSettings(Section):
         return self.tensorboard is not None or self.mlflow is not None
 
 
+class WitnessServer(Section):
+    """A witness that is asked: where it is, and whose cosignatures are expected."""
+
+    url: str = Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$", max_length=500)
+    key: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}\+[0-9a-f]{8}\+B[A-P][A-Za-z0-9+/]{42}$", max_length=200
+    )
+
+
+class WitnessSettings(Section):
+    """Who cosigns each head of the run's log, so that nobody can be shown another history (docs/witness.md)."""
+
+    servers: list[WitnessServer] = Field(
+        [],
+        max_length=20,
+        description="witnesses, each with the url under which it serves add-checkpoint and its verifier key, "
+        "name+hash+base64; none: heads are not cosigned",
+    )
+    quorum: Count | None = Field(
+        None, description="how many of them must have cosigned a head before it counts as cosigned; not set: all"
+    )
+    timeout: Annotated[float, Field(gt=0, le=60)] = Field(
+        2.0, description="seconds that a round waits for them at most; training goes on without those that are late"
+    )
+
+    @property
+    def needed(self) -> int:
+        """How many must have cosigned a head."""
+        return len(self.servers) if self.quorum is None else self.quorum
+
+
 class LedgerSettings(Section):
     """What the run keeps, and where."""
 

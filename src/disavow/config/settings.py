@@ -23,6 +23,7 @@ from disavow.config.declarations import (
     TaskSettings,
     TrackingSettings,
     TrainingSettings,
+    WitnessSettings,
 )
 from disavow.domain import Policy
 from disavow.domain.strategies import CLUSTERINGS, MECHANISMS, NOISES
@@ -40,6 +41,7 @@ CHANGEABLE = (
     "task.path",
     "ledger.retention",
     "tracking",
+    "witness",
 )
 """Settings that may be edited in a run's config.toml; the others are its data, its model, its training and its
 promises. When leavers are purged is between the operator and them: no answer depends on it, no round is trained
@@ -76,6 +78,7 @@ class Settings(Section):
     privacy: PrivacySettings = PrivacySettings()
     ledger: LedgerSettings = LedgerSettings()
     tracking: TrackingSettings = TrackingSettings()
+    witness: WitnessSettings = WitnessSettings()
 
     @property
     def participants(self) -> int:
@@ -147,7 +150,19 @@ class Settings(Section):
                 "retrained exactly has traces of the leavers)"
             )
         self._check_noise()
+        self._check_witnesses()
         return self
+
+    def _check_witnesses(self) -> None:
+        """Each witness is named once, and no more are needed than there are."""
+        servers = self.witness.servers
+        keys = {server.key.split("+", 2)[2] for server in servers}  # under two names it is one witness
+        if len(keys) < len(servers):
+            raise ValueError("witness.servers has one key twice; allowed: each witness once")
+        if self.witness.quorum is not None and self.witness.quorum > len(servers):
+            raise ValueError(
+                f"witness.quorum is {self.witness.quorum}; allowed: 1 to {len(servers)}, the number of witnesses"
+            )
 
     def _check_noise(self) -> None:
         """What the noise needs is set, and it gives what is asked of it: a figure, odds that the log can bound."""

@@ -22,7 +22,7 @@ from disavow.domain import Policy
 from disavow.domain.strategies import Registry, broken_plugins
 from disavow.errors import ConfigError
 
-_LATER = ("task", "tracking")
+_LATER = ("task", "tracking", "witness")
 """Sections that earlier runs do not have: without a comment they are left out where they are not used, so that the
 digests of these runs stay what they were.
 """
@@ -187,6 +187,8 @@ def allowed(field: FieldInfo) -> str:
     """Return what a setting may be, in words."""
     if get_origin(field.annotation) is dict:
         return "a table of keyword arguments"
+    if get_origin(field.annotation) is list:
+        return f"a list, each {_allowed(get_args(field.annotation)[0], [])}"
     names = [json.dumps(name) for registry in _registries(field.metadata) for name in registry]
     return ", ".join(names) or _allowed(field.annotation, field.metadata)
 
@@ -253,6 +255,8 @@ def _toml(value: object) -> str:
     if isinstance(value, str):
         # TOML escapes as JSON does, but for characters beyond 16 bits and for DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, BaseModel):
+        return _toml(value.model_dump())
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(str(key))} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -180,7 +180,7 @@ class TaskCopy:
     Args:
         factory: What makes the task; None where the task itself is sent.
         task: The task itself, whose class can be imported.
-        training: How clients train, as the task was told.
+        training: How clients train, as the task was given it.
         settings: The same, perhaps with another number of epochs.
         seed: The run's seed.
         network: The fingerprint of the model.

@@ -86,7 +86,7 @@ class VectorisedEngine:
         self.choice = choice or EngineChoice(type(trainer).__name__.removesuffix("Trainer").lower())
 
     def ask(self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None) -> Ask:
-        """Make what the trainer is asked for this federation's round.
+        """Make the trainer's input for this federation's round.
 
         Args:
             model: The broadcast model.

@@ -9,7 +9,7 @@ goes on with the step that was interrupted: no request is lost, none is applied 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from disavow.domain import ErasureRequest, Verdict, VerdictKind, model_name
 from disavow.erasure.judge import judged, work_after
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
-from disavow.erasure.proof_files import check_openings, default_openings
-from disavow.erasure.prove import OnOpening, prove_leavers, prove_purged, refuse_too_large
+from disavow.erasure.prove import prove_leavers, prove_purged, refuse_too_large
+from disavow.erasure.reporting import SILENT, OnOpening, OnVerdict, Remark, Reporting
 from disavow.errors import RoundRefused
 from disavow.ledger import Ledger
 from disavow.ledger.journal import Rebuilding
@@ -29,24 +29,13 @@ from disavow.rounds.training import OnRound, settle, settle_newest
 if TYPE_CHECKING:
     from disavow.rounds.local_training import Engine
 
-OnVerdict = Callable[[Verdict, int], None]
-"""Told a verdict and how many requests it answers, as soon as it is in the ledger."""
-
-Remark = Callable[[Ledger], str]
-"""What the report of a rebuild says beyond its cost, looked up just before it is complete; "" for nothing."""
-
 
 def answer_requests(
     ledger: Ledger,
     engine: Engine,
     options: RoundOptions,
     mechanism: Mechanism,
-    *,
-    on_verdict: OnVerdict = lambda verdict, requests: None,
-    on_round: OnRound = lambda summary: None,
-    openings: Path | None = None,
-    on_opening: OnOpening = lambda request, path: None,
-    remark: Remark = lambda ledger: "",
+    reporting: Reporting = SILENT,
 ) -> tuple[ErasureRequest, ...]:
     """Answer every request that waits, and complete whatever an earlier call left undone.
 
@@ -55,28 +44,25 @@ def answer_requests(
         engine: What trains the clients; once records were erased, without them.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
-        on_verdict: Called with each verdict.
-        on_round: Called after each round that was rebuilt.
-        openings: The folder for the openings of leavers who asked for no other; without it, one beside the run.
-        on_opening: Called with where each opening was written.
-        remark: What the report of a rebuild says beyond its cost.
+        reporting: Who hears of it, and where openings go.
 
     Returns:
         The requests that were answered.
 
     """
     refuse_another(ledger, mechanism)
-    openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
+    openings, on_opening = reporting.folder(ledger.directory), reporting.on_opening
     for summary in settle(ledger, engine, options):  # an interruption may have come just after a record
-        on_round(summary)
+        reporting.on_round(summary)
     _refuse_unfit(ledger, engine, options, mechanism)
-    judge_waiting(ledger, options, mechanism, on_verdict)
+    judge_waiting(ledger, options, mechanism, reporting.on_verdict)
     answered = delete(ledger, options, mechanism, openings, on_opening)
-    while rebuild_next(ledger, engine, options, mechanism, on_round, remark):
-        judge_waiting(ledger, options, mechanism, on_verdict)  # who asks meanwhile waits for one round at most
+    while rebuild_next(ledger, engine, options, mechanism, reporting.on_round, reporting.remark):
+        # who asks meanwhile waits for one round at most
+        judge_waiting(ledger, options, mechanism, reporting.on_verdict)
         answered += delete(ledger, options, mechanism, openings, on_opening)
     answered += delete(ledger, options, mechanism, openings, on_opening)
-    prove_purged(ledger, at=options.clock())
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -106,13 +92,10 @@ def answer_without_training(
     ledger: Ledger,
     options: RoundOptions,
     mechanism: Mechanism,
+    reporting: Reporting = SILENT,
     *,
     apart: bool = False,
     among: Collection[int] | None = None,
-    on_verdict: OnVerdict = lambda verdict, requests: None,
-    openings: Path | None = None,
-    on_opening: OnOpening = lambda request, path: None,
-    remark: Remark = lambda ledger: "",
 ) -> tuple[ErasureRequest, ...]:
     """Answer what needs no training, and so neither data nor an engine.
 
@@ -123,24 +106,21 @@ def answer_without_training(
         ledger: The run.
         options: How rounds are run.
         mechanism: How undone rounds are rebuilt.
+        reporting: Who hears of it, and where openings go.
         apart: Judge each request on its own, in the order in which they were placed: where nobody can train, a
             rollback must not keep the others waiting.
         among: The only requests to look at; None for all.
-        on_verdict: Called with each verdict.
-        openings: The folder for openings; without it, one beside the run.
-        on_opening: Called with each opening that was written.
-        remark: What the report of a rebuild says beyond its cost.
 
     Returns:
         The requests that were answered.
 
     """
     refuse_another(ledger, mechanism)
-    openings = check_openings(openings or default_openings(ledger.directory), ledger.directory)
-    judge_waiting(ledger, options, mechanism, on_verdict, training=False, apart=apart, among=among)
-    _finish_unless_trainable(ledger, options, mechanism, remark)
-    answered = delete(ledger, options, mechanism, openings, on_opening)
-    prove_purged(ledger, at=options.clock())
+    openings = reporting.folder(ledger.directory)
+    judge_waiting(ledger, options, mechanism, reporting.on_verdict, training=False, apart=apart, among=among)
+    _finish_unless_trainable(ledger, options, mechanism, reporting.remark)
+    answered = delete(ledger, options, mechanism, openings, reporting.on_opening)
+    prove_purged(ledger, at=options.clock(), on_head=options.on_head)
     return _as_they_stand(ledger, answered)
 
 
@@ -387,6 +367,7 @@ def delete(
         if not snapshot.deleting():
             return ()
         leavers = snapshot.leavers_to_forget()
+    options.on_head(ledger, True)
     prove_leavers(ledger, list(leavers), openings, at=options.clock(), on_opening=on_opening)
     with ledger.transaction() as transaction:
         transaction.give_up_contributions(list(leavers))

@@ -87,6 +87,24 @@ def opening_path(openings: Path, run_id: str, request: int) -> Path:
     return openings / f"request-{request}-{run_id[:8]}.json"
 
 
+def kept_openings(openings: Path, run_id: str) -> dict[int, Path]:
+    """Find the openings of a run that lie in a folder.
+
+    Args:
+        openings: The folder; it need not be there.
+        run_id: The run.
+
+    Returns:
+        The files, by the number of their request.
+
+    """
+    return {
+        int(number): path
+        for path in openings.glob(f"request-*-{run_id[:8]}.json")
+        if (number := path.name.split("-")[1]).isdecimal()
+    }
+
+
 def word_path(openings: Path, run_id: str, request: int) -> Path:
     """Name the file of a client's word that it removed the records of a request.
 
@@ -111,11 +129,7 @@ def request_opened_for(reader: Reader, openings: Path, client: str) -> int | Non
         The number of the request; None where its opening is not there any more.
 
     """
-    found = {
-        int(number): path
-        for path in openings.glob(f"request-*-{reader.run_id[:8]}.json")
-        if (number := path.name.split("-")[1]).isdecimal()
-    }
+    found = kept_openings(openings, reader.run_id)
     newest_first = sorted(found, reverse=True)  # whoever returned and left again has several
     return next((each for each in newest_first if names_asker(reader, found[each], each, client)), None)
 

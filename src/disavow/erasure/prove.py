@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from disavow.domain import VerdictKind
 from disavow.erasure.judge import judge
 from disavow.erasure.proof_files import check_openings, default_openings, opening_path, what_if_path
 from disavow.erasure.proof_size import ROUND_LEAF, ProofSizes, sealed_bytes
+from disavow.erasure.reporting import OnOpening
 from disavow.errors import ConfigError, IntegrityError, LedgerError, ProofTooLarge, UnknownClient, Unreadable
 from disavow.ledger import Ledger, Reader, database
 from disavow.ledger.files import remove_temporaries, sync_folder, write_durably
@@ -48,6 +49,7 @@ from disavow.proof.statement import (
 )
 from disavow.proof.validation import write_figure
 from disavow.proof.verify import TrustedKey, VerificationInputs, examine
+from disavow.rounds.options import OnHead
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class Proof:
     head: Checkpoint
 
     def sealed(self, signer: Signer) -> bytes:
-        """Sign the head and the statement; the proof as a file.
+        """Sign the head and the statement; the proof as a file, without cosignatures where only these are too much.
 
         Args:
             signer: Who signs both.
@@ -68,6 +70,12 @@ class Proof:
 
         """
         predicate = replace(self.statement.predicate, checkpoint=self.head.signed(signer))
+        try:
+            return seal(replace(self.statement, predicate=predicate).encode(), signer, packed=True)
+        except ProofTooLarge:
+            if predicate.cosignatures is None:
+                raise
+        predicate = replace(predicate, cosignatures=None)
         return seal(replace(self.statement, predicate=predicate).encode(), signer, packed=True)
 
     def unsigned(self) -> bytes:
@@ -80,10 +88,6 @@ class OpenedProof(Proof):
     """The same, with the opening that goes with it."""
 
     opening: Opening
-
-
-OnOpening = Callable[[int, Path], None]
-"""Told where the opening of a request was written."""
 
 
 def prove_leavers(
@@ -356,7 +360,9 @@ def _renewed(ledger: Ledger, statement: bytes, word: bytes | None) -> Proof:
         return _prove(snapshot, standing, answer)
 
 
-def prove_purged(ledger: Ledger, *, at: datetime) -> tuple[int, ...]:
+def prove_purged(
+    ledger: Ledger, *, at: datetime, on_head: OnHead = lambda ledger, proving: None
+) -> tuple[int, ...]:
     """Write the second proof of each request none of whose rounds stands any more, and note it as purged.
 
     The first proof is renewed: it says then which purge or rollback undid the last round. One that says so already
@@ -366,12 +372,15 @@ def prove_purged(ledger: Ledger, *, at: datetime) -> tuple[int, ...]:
     Args:
         ledger: The run.
         at: When: now.
+        on_head: Called before a proof is made.
 
     Returns:
         The numbers of these requests.
 
     """
     numbers, proofs = ledger.to_be_purged(), ProofStore(ledger.directory)
+    if numbers:
+        on_head(ledger, True)
     for number in numbers:
         statement = _kept_statement(proofs, number)
         if statement is None:
@@ -484,9 +493,16 @@ def _prove(reader: Reader, standing: Sequence[tuple[int, int, int]], answer: _An
         times=answer.times,
         records=answer.records,
         purge=None if standing else _purge_of(reader, answer),
+        cosignatures=_cosignatures(reader, head),
     )
     model = reader.digest_before(reader.last_round + 1)
     return Proof(Statement.of(predicate, model=model, what_if=answer.withdrawal is None), head)
+
+
+def _cosignatures(reader: Reader, head: Checkpoint) -> tuple[str, ...] | None:
+    """What witnesses have cosigned of the head; None where none has."""
+    found = reader.cosigned_head()
+    return tuple(found.lines.values()) or None if found is not None and found.size == head.size else None
 
 
 def _purge_of(reader: Reader, answer: _Answer) -> int | None:

@@ -13,22 +13,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disavow.domain import Cost, ErasureRequest
 from disavow.erasure.dry_run import cost_of
 from disavow.erasure.judge import judged
 from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
+from disavow.erasure.reporting import SILENT, Reporting
 from disavow.errors import ConfigError, PurgeRefused
 from disavow.ledger import Ledger, Reader
 from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
-    from disavow.erasure.erase import OnVerdict, Remark
-    from disavow.erasure.prove import OnOpening
     from disavow.rounds.local_training import Engine
-    from disavow.rounds.training import OnRound
 
 
 @dataclass(frozen=True)
@@ -133,12 +130,7 @@ def purge(
     engine: Engine,
     options: RoundOptions,
     mechanism: Mechanism,
-    *,
-    on_verdict: OnVerdict = lambda verdict, requests: None,
-    on_round: OnRound = lambda summary: None,
-    openings: Path | None = None,
-    on_opening: OnOpening = lambda request, path: None,
-    remark: Remark = lambda ledger: "",
+    reporting: Reporting = SILENT,
 ) -> tuple[ErasureRequest, ...]:
     """Retrain without all leavers so far, in one rebuild; and complete whatever an earlier call left undone.
 
@@ -147,11 +139,7 @@ def purge(
         engine: What trains the clients.
         options: How rounds are run.
         mechanism: How undone rounds are retrained.
-        on_verdict: Called with each verdict on requests that waited, or come meanwhile.
-        on_round: Called after each round that was retrained.
-        openings: The folder for openings, as `answer_requests` takes it.
-        on_opening: Called with where each opening was written.
-        remark: What the report of the rebuild says beyond its cost.
+        reporting: Who hears of it, and where openings go.
 
     Returns:
         The requests that were answered on the way; the purged ones have `ErasureRequest.purged_at`.
@@ -167,21 +155,12 @@ def purge(
     refuse_another(ledger, mechanism)
     refuse_approximate(mechanism)
     for summary in settle(ledger, engine, options):
-        on_round(summary)
+        reporting.on_round(summary)
     _refuse_unfit(ledger, engine, mechanism)
-    judge_waiting(ledger, options, mechanism, on_verdict)  # they are purged with the others, by the same rebuild
+    # they are purged with the others, by the same rebuild
+    judge_waiting(ledger, options, mechanism, reporting.on_verdict)
     obstacle = undo_unpurged(ledger, options, mechanism)
-    answered = answer_requests(
-        ledger,
-        engine,
-        options,
-        mechanism,
-        on_verdict=on_verdict,
-        on_round=on_round,
-        openings=openings,
-        on_opening=on_opening,
-        remark=remark,
-    )
+    answered = answer_requests(ledger, engine, options, mechanism, reporting)
     if obstacle is not None:
         raise PurgeRefused(f"nothing was purged, and the model that is served stays: {obstacle}")
     return answered

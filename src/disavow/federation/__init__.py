@@ -9,7 +9,7 @@ Each module is a class of use cases, derived from those that it needs; `Federati
     open_run ─┬─ requests ───────────────────────────┬─ erasures ────┬─ federation
               ├─ answers ── purges ──────────────────┤               │
               ├─ proofs ─────────────────────────────┘               │
-              └─ requests, purges ───────────────────── inspection ──┘
+              └─ requests, purges, proofs ───────────── inspection ──┘
 """
 
 from disavow.federation.callbacks import Callbacks

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from disavow import runs
 from disavow.domain import Decision, ErasureRequest
 from disavow.erasure.mechanisms import WithoutRetraining
+from disavow.erasure.reporting import Remark, Reporting
 from disavow.errors import CannotRetrain, ConfigError, RecordsUnchecked
 from disavow.federation.callbacks import Callbacks, report_answered
 from disavow.federation.open_run import OpenRun
 from disavow.record_requests import looking, why_not
 
 if TYPE_CHECKING:
-    from disavow.erasure.erase import Remark
     from disavow.rounds.local_training import Engine
 
 _LOOKED_UP_BY = "the worker"
@@ -32,34 +32,17 @@ class Answers(OpenRun):
         from disavow.erasure.erase import answer_requests, answer_without_training, training_due
 
         ledger, options, mechanism = self.ledger, self.options, self.mechanism
+        reporting = self._reporting(callbacks)
         self._look_up_records(callbacks)
         answered: tuple[ErasureRequest, ...] = ()
         loaded = self._prepared is not None or self.own_engine is not None
         if not loaded:
-            answered = answer_without_training(
-                ledger,
-                options,
-                mechanism,
-                on_verdict=callbacks.on_verdict,
-                openings=self.openings,
-                on_opening=callbacks.on_opening,
-                remark=self._remark,
-            )
+            answered = answer_without_training(ledger, options, mechanism, reporting)
         if not loaded and training_due(ledger, options):
             self._note_engine(callbacks)
             loaded = True
         if loaded:
-            answered += answer_requests(
-                ledger,
-                self.engine,
-                options,
-                mechanism,
-                on_verdict=callbacks.on_verdict,
-                on_round=callbacks.on_round,
-                openings=self.openings,
-                on_opening=callbacks.on_opening,
-                remark=self._remark,
-            )
+            answered += answer_requests(ledger, self.engine, options, mechanism, reporting)
         report_answered(callbacks, answered)
         return answered
 
@@ -70,9 +53,9 @@ class Answers(OpenRun):
         from disavow.erasure.erase import answer_requests, answer_without_training, training_due
 
         ledger, mechanism, options = self.ledger, self.mechanism, self.options
-        without_training = partial(
-            answer_without_training, ledger, options, on_verdict=callbacks.on_verdict, remark=self._remark
-        )
+        # requests that were placed here have their folder for openings with them
+        reporting = Reporting(callbacks.on_verdict, callbacks.on_round, remark=self._remark)
+        without_training = partial(answer_without_training, ledger, options, reporting=reporting)
         unchecked = self._look_up_records(callbacks)
         waits = None if unchecked is None else CannotRetrain(str(unchecked))
         report_answered(callbacks, without_training(mechanism))
@@ -85,15 +68,7 @@ class Answers(OpenRun):
         try:
             engine = self._engine_to_retrain()
             self._note_engine(callbacks)
-            answered = answer_requests(
-                ledger,
-                engine,
-                options,
-                mechanism,
-                on_verdict=callbacks.on_verdict,
-                on_round=callbacks.on_round,
-                remark=self._remark,
-            )
+            answered = answer_requests(ledger, engine, options, mechanism, reporting)
         except CannotRetrain as refusal:
             report_answered(callbacks, without_training(mechanism, apart=True))
             return refusal
@@ -130,6 +105,11 @@ class Answers(OpenRun):
             return self.engine
         except ConfigError as error:
             raise CannotRetrain(str(error)) from error
+
+    def _reporting(self, callbacks: Callbacks) -> Reporting:
+        return Reporting(
+            callbacks.on_verdict, callbacks.on_round, self.openings, callbacks.on_opening, self._remark
+        )
 
     @property
     def _remark(self) -> Remark:

@@ -242,6 +242,7 @@ class Federation(Erasures, Inspection):
             on_round=callbacks.on_round,
             between_rounds=between_rounds,
         )
+        self._cosign(self.ledger, True)  # the head that stays must not lack what a moment more would give
 
     def train_round(self, callbacks: Callbacks = NOBODY) -> None:
         """Train one more round, whatever the settings say of how many.

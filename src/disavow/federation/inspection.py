@@ -12,8 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from disavow import runs
+from disavow.cosigning import standing_of
 from disavow.domain import Release, Verdict, VerdictKind
 from disavow.errors import ConfigError, DisavowError, ModelNotReady, RunInUse
+from disavow.federation.proofs import Proofs
 from disavow.federation.purges import Purges
 from disavow.federation.requests import Requests
 from disavow.ledger import Finding, Ledger
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from disavow.privacy.accountants import Claim
 
 
-class Inspection(Requests, Purges):
+class Inspection(Requests, Purges, Proofs):
     """A run as it stands, for people, dashboards and whoever serves its model."""
 
     def clients(self) -> tuple[str, ...]:
@@ -54,6 +56,7 @@ class Inspection(Requests, Purges):
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
+        cosigned = standing_of(ledger, settings.witness)
         return Status(
             run=str(self.directory),
             run_id=ledger.run_id,
@@ -63,9 +66,9 @@ class Inspection(Requests, Purges):
             settings=settings,
             clients=ledger.count_clients(),
             log=f"{leaves} leaves, "
-            + (
-                f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)"
-            ),
+            + (f"signed by {key.name} ({key.id[:16]})" if key else "not signed: there is no key (`disavow keygen`)")
+            + (f", {cosigned}" if cosigned else ""),
+            cosigned=cosigned,
             unsettled=self.unsettled(),
             stored_bytes=ledger.stored_bytes(),
             models=KeptModels(
@@ -254,6 +257,33 @@ class Inspection(Requests, Purges):
             return ledger.note_release(
                 digest=model.digest, newest=model.newest, after=after, averaged=averaged, to=to, at=self.clock()
             )
+
+    def serving_statement(
+        self, *, since: int | None = None, model: str | None = None, anyway: bool = False
+    ) -> bytes:
+        """Sign which model is served, as of the newest head, so that no proof about another can be shown for it.
+
+        Args:
+            since: The head (`Proof.as_of`) of a proof that is to be compared with it, where that is older: the
+                leaves of the log from there on go with the statement, and show how the model came about since.
+            model: The digest of the model that it must be about, such as that of an export.
+            anyway: Also while rounds that a rollback undid are still to be rebuilt.
+
+        Returns:
+            The statement as a file, which `disavow verify --serving` checks; see docs/proof-format.md.
+
+        Raises:
+            ConfigError: There is no key, the log is signed by another one, or it never had `since` leaves.
+            ModelNotReady: A rebuild is unfinished, or the run has another model by now than `model`.
+
+        """
+        from disavow.erasure.serving import state_serving
+
+        if (reason := self.unsettled().reason) is not None and not anyway:
+            raise ModelNotReady(f"{self.directory}: {reason}: it serves no model that can be stated")
+        signer, now = self._signer(), self.clock()  # before the head is read: no leaf behind it is older
+        self._refuse_other_key(signer)
+        return state_serving(self.ledger, signer, at=now, since=since, model=model)
 
     def releases(self) -> tuple[Release, ...]:
         """List the models that were exported for somebody, and which of them are superseded (GDPR Art. 19).

@@ -5,7 +5,7 @@ Data and engine are built on first use, so that whatever needs no training works
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from disavow import runs
 from disavow.config import Settings
+from disavow.cosigning import Cosigner
 from disavow.domain import EngineChoice, Exclusions
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms import build as build_mechanism
@@ -65,12 +66,19 @@ class OpenRun:
     """The clients whose data was compared with what the run knows of it, as far as this federation has looked."""
     _not_purged: str = ""
     """Why a purge that is due could not be done, as it was last noted."""
+    _cosigner: Cosigner | None = field(default=None, repr=False)
+    """What asks the witnesses, once there is a head to cosign."""
+    _on_note: Callable[[str], None] = field(default=lambda note: None, repr=False)
+    """Who hears that heads are not cosigned: whoever trains or answers now."""
 
     def close(self) -> None:
         """Let go of the run, its lock, its data, its workers and its trackers. Closing twice is closing once."""
         if self._follower is not None:
             self._follower.close()
             self._follower = None
+        if self._cosigner is not None:
+            self._cosigner.close()
+            self._cosigner = None
         if self.own_engine is not None:
             self.own_engine.close()
         if self._prepared is not None:
@@ -173,9 +181,18 @@ class OpenRun:
     def options(self) -> RoundOptions:
         """How rounds are run, beyond the policy in the ledger."""
         if self.own_options is not None:
-            return replace(self.own_options, approval=self.settings.requests.approval)
+            return replace(self.own_options, approval=self.settings.requests.approval, on_head=self._cosign)
         participation = participation_of(self.settings, self.ledger)
-        return runs.round_options(self.settings, self.clock, participation=participation)
+        return replace(
+            runs.round_options(self.settings, self.clock, participation=participation), on_head=self._cosign
+        )
+
+    def _cosign(self, ledger: Ledger, proving: bool) -> None:
+        """Have the newest head cosigned by the witnesses of the settings."""
+        if self._cosigner is None:
+            self._cosigner = Cosigner(self.settings.witness)
+        self._cosigner.on_note = self._on_note
+        self._cosigner.cosign(ledger, proving=proving)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -212,6 +229,7 @@ class OpenRun:
             ConfigError: One cannot be opened.
 
         """
+        self._on_note = callbacks.on_note
         if self._follower is None and self.settings.tracking.is_used:
             self._follower = Follower(lambda: self.ledger)
             try:

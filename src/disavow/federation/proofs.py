@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from disavow.cosigning import Standing, standing_of
 from disavow.domain import ErasureRequest
 from disavow.erasure.proof_files import (
     check_openings,
@@ -25,7 +26,7 @@ from disavow.proof.envelope import Envelope
 from disavow.proof.keys import load_signer
 from disavow.proof.leaves import log_size
 from disavow.proof.notes import Signer
-from disavow.proof.statement import decode_statement
+from disavow.proof.statement import Predicate, decode_statement
 from disavow.record_requests import unknown_client
 from disavow.results import Proof
 
@@ -90,7 +91,10 @@ class Proofs(OpenRun):
         """
         kept, newest = self._kept_proof(request.number), self.ledger.log_length()
         word = self.ledger.word_of(request.number)
-        renewed = None if _leaves_in(kept) == newest and _word_in(kept) == word else self._renewed(kept, word)
+        head = self.ledger.cosigned_head()
+        cosigned = head is None or set(head.lines.values()) <= _cosignatures_in(kept)
+        current = _leaves_in(kept) == newest and _word_in(kept) == word and cosigned
+        renewed = None if current else self._renewed(kept, word)
         data = renewed or kept
         return Proof(data, request.number, _leaves_in(data), newest, renewed is not None)
 
@@ -160,7 +164,7 @@ class Proofs(OpenRun):
         return made
 
     def signed_head(self) -> str:
-        """Give the newest signed head of the log.
+        """Give the newest signed head of the log, with the cosignatures of its witnesses.
 
         Returns:
             A note as transparency logs have it: origin, size, root and signatures.
@@ -169,10 +173,19 @@ class Proofs(OpenRun):
             ConfigError: The log is not signed.
 
         """
-        head = self.ledger.signed_head()
+        head = self.ledger.cosigned_head()
         if head is None:
             raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
-        return head
+        return head.cosigned
+
+    def cosigned(self) -> Standing | None:
+        """Tell which witnesses have cosigned the newest head of the log.
+
+        Returns:
+            Who has, who has not, and how many must; None where the log is not signed, or no witness is set.
+
+        """
+        return standing_of(self.ledger, self.settings.witness)
 
     def note_word(self, request: int, word: bytes) -> Path:
         """Take a client's signed word that it removed the records of a request, and keep it beside the openings.
@@ -314,6 +327,12 @@ class Proofs(OpenRun):
 def _leaves_in(proof: bytes) -> int:
     """How many leaves a proof of ours has."""
     return log_size(decode_statement(Envelope.decode(proof).statement).predicate.leaves)
+
+
+def _cosignatures_in(proof: bytes) -> set[str]:
+    """The lines of witnesses in a proof of ours."""
+    predicate = decode_statement(Envelope.decode(proof).statement).predicate
+    return set(predicate.cosignatures or ()) if isinstance(predicate, Predicate) else set()
 
 
 def _word_in(proof: bytes) -> bytes | None:

@@ -128,17 +128,7 @@ class Purges(Answers):
             engine = self._engine_to_retrain()
             self._note_engine(callbacks)
             callbacks.on_purge(forecast)
-            answered = purge(
-                ledger,
-                engine,
-                self.options,
-                self.mechanism,
-                on_verdict=callbacks.on_verdict,
-                on_round=callbacks.on_round,
-                openings=self.openings,
-                on_opening=callbacks.on_opening,
-                remark=self._remark,
-            )
+            answered = purge(ledger, engine, self.options, self.mechanism, self._reporting(callbacks))
             report_answered(callbacks, answered)
         purged = ledger.requests(sorted(ledger.purged() - before))
         done = ledger.purges()[begun:]  # none where a rollback of whoever waited has undone all that there was

@@ -2,15 +2,15 @@
 
 * `train_reproducibly` trains as the reference engine does, from the seed in the train message, so that a retraining
   gives the same bits. `seed_everything` is the one line for apps that keep their own training loop.
-* `evidence_mod` and `answer` keep what the server hands out, compare it with the updates that this client returned,
-  and verify the proof when it has left::
+* `ClientApp` in the place of Flower's keeps what the server hands out, compares it with the updates that this
+  client returned, and verifies the proof when it has left. It is Flower's with `evidence_mod` and `answer`::
 
-      app = ClientApp(mods=[evidence_mod])
+      app = flwr.clientapp.ClientApp(mods=[evidence_mod])
       app.query("disavow")(answer)
 
 * `without_excluded` leaves out of a data set what must not be trained on any more: records that were erased.
 * `ask_erasure`, called by whoever runs the node, asks that its client be forgotten, or some of its records; the
-  same two lines send it to the server, and keep its answer.
+  same app sends it to the server, and keeps its answer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flwr import clientapp
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from disavow.errors import ConfigError
 from disavow.flower.evidence import Evidence
+from disavow.flower.evidence_store import keeps_evidence
 from disavow.flower.exclusions import left_out, never_held, requested_removals, without_excluded
 from disavow.flower.log import warn
 from disavow.flower.node_keys import NODE_KEY, NodeSigner
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 _PARTITION = "partition-id"
 
 __all__ = [
+    "ClientApp",
     "answer",
     "ask_erasure",
     "evidence_mod",
@@ -60,6 +63,23 @@ __all__ = [
     "train_reproducibly",
     "without_excluded",
 ]
+
+
+class ClientApp(clientapp.ClientApp):
+    """A ClientApp of Flower's that keeps evidence, answers the server's questions and sends this node's requests.
+
+    Evidence is kept unless the node config says `keep-evidence=false`; where, docs/flower.md says.
+
+    Args:
+        client_fn: As of Flower's.
+        mods: As of Flower's; `evidence_mod` comes before them, so that it sees an update as it leaves the node.
+
+    """
+
+    def __init__(self, client_fn: Any = None, mods: list[Any] | None = None) -> None:
+        own = [mod for mod in mods or [] if mod is not evidence_mod]
+        super().__init__(client_fn, [evidence_mod, *own])
+        self.query("disavow")(answer)
 
 
 def seed_everything(config: ConfigRecord) -> int:
@@ -133,7 +153,8 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
 
     It comes first in the list of mods, so that it sees the update as it leaves the node. Evidence that does not
     hold is no reason not to train: it is kept as a complaint, for a person to look at. Nor is a folder that cannot
-    be used: the log says so, and the server hears nothing.
+    be used: the log says so, and the server hears nothing. With `keep-evidence=false` in the node config it passes
+    everything on.
 
     Args:
         message: What came from the server.
@@ -145,7 +166,7 @@ def evidence_mod(message: Message, context: Context, call_next: ClientAppCallabl
 
     """
     kind = message.metadata.message_type.partition(".")[0]
-    if kind == MessageType.QUERY:
+    if kind == MessageType.QUERY or not keeps_evidence(context):
         return call_next(message, context)
     evidence = Evidence(context)
 

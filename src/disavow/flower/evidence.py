@@ -1,8 +1,7 @@
 """Keep and compare a node's own evidence: the server's key, its own id, the digests of the updates it returned, its
 receipts, and the proof once it has left. What does not fit is a complaint.
 
-In the folder that the node config names as `evidence-dir`, as files that `disavow verify` reads; without one, in
-the node's context, which Flower keeps for as long as the run lasts.
+Where it is kept, and when not, `evidence_store` says; in a folder, as files that `disavow verify` reads.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class NodeRequests:
                 ]
 
     def place(self) -> bool:
-        """Place what has been received; what is refused is told to its node, and in the log.
+        """Place what has been received; of what is refused, its node gets the reason, and the log a line.
 
         Returns:
             Whether any of it was new, and is placed now.
@@ -204,7 +204,7 @@ class NodeRequests:
 
 
 _LONGEST = 1000
-"""Characters of what a node is told of one request."""
+"""Characters of the answer to a node's request."""
 
 
 def _evidence(signed: SignedRequest) -> str:

@@ -14,10 +14,11 @@ from disavow.errors import Unreadable, VerificationError
 from disavow.ledger import log
 from disavow.ledger.findings import Checked, Finding, clusters_and_slots, gaps
 from disavow.ledger.leaves import cluster_leaves, leaf_of_rebuilt, leaf_of_round, promises
-from disavow.ledger.schema import erasures, rebuilt, requests, run
+from disavow.ledger.schema import cosignatures, erasures, rebuilt, requests, run
 from disavow.ledger.schema import log as log_table
 from disavow.ledger.withdrawals import withdrawn_by
 from disavow.proof.commitment import commit_client
+from disavow.proof.cosignatures import Cosignature, WitnessKey
 from disavow.proof.history import History, replay
 from disavow.proof.leaves import (
     KeyLeaf,
@@ -63,6 +64,7 @@ def check_log(checked: Checked) -> Iterator[Finding]:
         elif b"".join(frontier) != row.frontier:
             yield Finding(_WHERE, f"leaf {row.position} does not continue the tree before it")
     yield from _heads(checked, logged, history)
+    yield from _cosigned(checked, logged)
     yield from _beginning(checked, history)
     yield from _standing(checked, logged, history)
     yield from _erasures(checked, logged, leaves)
@@ -79,6 +81,20 @@ def _heads(checked: Checked, logged: Sequence[sa.Row[Any]], history: History) ->
             yield from _head(checked, row, key, tree)
     if history.key is not None and logged[-1].head is None:
         yield Finding(_WHERE, "its newest head is not signed")
+
+
+def _cosigned(checked: Checked, logged: Sequence[sa.Row[Any]]) -> Iterator[Finding]:
+    """Every cosignature is its witness's, of the head whose last leaf it names."""
+    for row in checked.connection.execute(sa.select(cosignatures).order_by(cosignatures.c.position)):
+        name = row.witness.partition("+")[0]
+        try:
+            head = read_note(logged[row.position].head or "", "the head").head
+            holds = Cosignature.parse(row.line).holds(WitnessKey.parse(row.witness), head)
+        except (Unreadable, IndexError):
+            holds = False
+        if not holds:
+            what = f"the one of {name} at leaf {row.position} is no cosignature of the head there"
+            yield Finding("table cosignatures", what)
 
 
 def _head(checked: Checked, row: sa.Row[Any], key: PublicKey | None, tree: Growing) -> Iterator[Finding]:

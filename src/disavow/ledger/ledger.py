@@ -34,7 +34,7 @@ from disavow.domain import (
 from disavow.domain.strategies import MECHANISMS
 from disavow.errors import DisavowError, LedgerError, MetricNamesClient, RunMissing
 from disavow.ledger import clients as registry
-from disavow.ledger import database, journal, log, rebuilt, retention, rounds, updates
+from disavow.ledger import cosignatures, database, journal, log, rebuilt, retention, rounds, updates
 from disavow.ledger.bucket import Location
 from disavow.ledger.creation import Beginning, make
 from disavow.ledger.keys import default_folder, refuse_inside
@@ -64,6 +64,7 @@ from disavow.ledger.run_state import count_commits, new_history, state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.transaction import Snapshot, Transaction
 from disavow.ledger.updates import KeptFile
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.notes import Signer
 from disavow.proof.word import SignedWord
 
@@ -676,6 +677,18 @@ class Ledger(Reader):
                 )
         with self._begin() as connection:
             rounds.note_evaluation(connection, number, Evaluation(**metrics))
+
+    def note_cosignatures(self, size: int, lines: Mapping[WitnessKey, str]) -> None:
+        """Keep what witnesses have cosigned of the head of so many leaves.
+
+        Args:
+            size: How many leaves the head has.
+            lines: The cosignatures as a checkpoint has them, by witness.
+
+        """
+        # not `_begin`: neither the log nor a request changes, so that the keyring has nothing to know of
+        with database.room_to_write(self.directory), database.writing(self._engine, self._lock) as connection:
+            cosignatures.note_cosignatures(connection, size, lines)
 
     def note_engine(self, choice: EngineChoice) -> None:
         """Remember which engine trains, and why no faster one does."""

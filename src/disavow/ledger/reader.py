@@ -34,6 +34,7 @@ from disavow.domain.records import Exclusions
 from disavow.errors import IntegrityError, LedgerError
 from disavow.ledger import clients as registry
 from disavow.ledger import (
+    cosignatures,
     journal,
     log,
     releases,
@@ -49,6 +50,7 @@ from disavow.ledger.backend import backend_of
 from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
+from disavow.ledger.cosignatures import CosignedHead
 from disavow.ledger.evidence import evidence
 from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
@@ -67,6 +69,7 @@ from disavow.ledger.schema import models, run
 from disavow.ledger.updates import KeptRound, UpdateStore
 from disavow.ledger.withdrawals import Withdrawn
 from disavow.privacy.events import Event
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.leaves import MOST_REQUESTS, LogLeaf
 from disavow.proof.notes import Checkpoint as LogHead
 from disavow.proof.notes import PublicKey, Signer
@@ -645,6 +648,18 @@ class Reader(ABC):
     def signed_head(self) -> str | None:
         """The newest checkpoint of the log, if it was signed."""
         return self._read(log.signed_head)
+
+    def cosigned_head(self) -> CosignedHead | None:
+        """The newest checkpoint of the log with its cosignatures; None where it was not signed."""
+        return self._read(cosignatures.cosigned_head)
+
+    def sizes_cosigned(self, witnesses: Collection[WitnessKey]) -> dict[WitnessKey, int]:
+        """The size of the newest head that each witness has cosigned; see `cosignatures.sizes_cosigned`."""
+        return self._read(cosignatures.sizes_cosigned, witnesses)
+
+    def consistency_since(self, old: int, new: int) -> list[bytes]:
+        """The proof that the log of `new` leaves goes on from that of `old`, at least one (RFC 6962, 2.1.2)."""
+        return self._read(cosignatures.consistency_since, old, new)
 
     def day_of_leaf(self, place: int) -> str:
         """The day in the leaf of a withdrawal."""

@@ -9,7 +9,7 @@
               ├─ evaluations 0..1
               ├─ events 1
               ├─ rebuilt 0..1 (what a round without clusters was rebuilt from)
-              └─ log 1 (and one for each withdrawal, rollback, purge and key)
+              └─ log 1 (and one for each withdrawal, rollback, purge and key) ── cosignatures *
 
 Who filled a slot is said by the keyring alone (`ledger/keyring/`): `memberships` has a pseudonym and what is
 sealed under the client's key. They stay when a client is forgotten, and nobody can open or link them any more.
@@ -343,4 +343,14 @@ sa.Index(
     "ix_log_keys",
     log.c.position,
     sqlite_where=sa.and_(log.c.round_id.is_(None), log.c.erasure.is_(None)),
+)
+
+cosignatures = sa.Table(
+    "cosignatures",
+    metadata,
+    sa.Column("position", sa.ForeignKey("log.position"), primary_key=True, comment="the last leaf of the head"),
+    sa.Column("witness", sa.String, primary_key=True, comment="its verifier key"),
+    sa.Column("line", sa.Text, nullable=False, comment="as a checkpoint has it; see proof/cosignatures.py"),
+    sa.Index("ix_cosignatures_witness_position", "witness", "position"),
+    sqlite_with_rowid=False,
 )

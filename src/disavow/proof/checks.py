@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 
 from disavow.errors import OtherModel, Unreadable, VerificationError
 from disavow.proof.bounds import bounds_of, chance_drawn, largest_displacement, total_ratio, within_odds
 from disavow.proof.commitment import close_records, commit, commit_client, commit_records
+from disavow.proof.cosignatures import Cosignature, cosigners
 from disavow.proof.envelope import Envelope
-from disavow.proof.history import History, replay
+from disavow.proof.history import AnyRound, History, replay
 from disavow.proof.leaves import (
     MAPPED,
     UNTOUCHED,
@@ -25,6 +26,8 @@ from disavow.proof.leaves import (
     KeyLeaf,
     LoggedPolicy,
     LogLeaf,
+    PurgeLeaf,
+    RollbackLeaf,
     RoundLeaf,
     RunLeaf,
     WithdrawalLeaf,
@@ -38,10 +41,19 @@ from disavow.proof.leaves import (
 )
 from disavow.proof.merkle import HASH_BYTES, Changing, Growing, Prefixes, leaf_hash, root_by_cover
 from disavow.proof.noise import check_noise
-from disavow.proof.notes import Checkpoint, KeyIndex, PublicKey, open_checkpoint, open_with_any, origin_of
+from disavow.proof.notes import (
+    Checkpoint,
+    KeyIndex,
+    PublicKey,
+    open_checkpoint,
+    open_with_any,
+    origin_of,
+    read_note,
+)
 from disavow.proof.opening import Opening, refuse_other_client
 from disavow.proof.receipt import Receipt, check_receipt, decode_receipt
 from disavow.proof.report import Report, VerificationInputs
+from disavow.proof.serving import Serving, SignedServing
 from disavow.proof.statement import (
     AnyCluster,
     AnyPredicate,
@@ -68,15 +80,17 @@ from disavow.proof.summary import (
 from disavow.proof.validation import day_of, write_figure
 from disavow.proof.word import SignedWord
 
+_WITNESSES_SHOWN = 10
+
 
 class Verification:
-    """What is asked, and what the checks so far have found sound; each is set by the check that is named."""
+    """The inputs, and what the checks so far have found sound; each is set by the check that is named."""
 
     envelope: Envelope  # readable
     signer: PublicKey  # signature
     statement: AnyStatement
     leaves: list[LogLeaf]  # log
-    head: Checkpoint
+    head: Checkpoint  # checkpoint
     promised: RunLeaf  # log
     prefixes: Prefixes  # log
     history: History  # rounds
@@ -241,7 +255,7 @@ def check_clusters(v: Verification) -> str:
         _check_maps(v, v.predicate)
         _check_mapped_slots(v, v.predicate)
     else:
-        _count_withdrawn(v)
+        v.report.withdrawn = _count_withdrawn(v.history, v.shown)
         _check_leaver_slots(v, v.predicate)
     return f"{len(clusters)} clusters lead to their rounds, and those withdrawn from them to every withdrawal"
 
@@ -273,24 +287,24 @@ def _check_cluster(cluster: AnyCluster, leaf: RoundLeaf, policy: LoggedPolicy) -
         raise _refuse(leaf, "the leaver's slot is not in the leaver's cluster")
 
 
-def _count_withdrawn(v: Verification) -> None:
+def _count_withdrawn(history: History, shown: Collection[tuple[AnyCluster, RoundLeaf]]) -> list[int]:
     """Count who was withdrawn from each cluster shown, over all withdrawals behind its round.
 
     Every withdrawal's leaf, closed or not, says from which rounds it withdrew, and the leaf of a round that is
     shown takes the mask off the positions of the clusters (docs/proof-format.md, "Withdrawn slots").
     """
-    shown = {cluster.leaf: (cluster, leaf) for cluster, leaf in v.shown}
-    gone = dict.fromkeys(shown, 0)
-    for place, entries in v.history.entries.items():
+    by_place = {cluster.leaf: (cluster, leaf) for cluster, leaf in shown}
+    gone = dict.fromkeys(by_place, 0)
+    for place, entries in history.entries.items():
         for index, at in enumerate(entries.positions):
-            if at not in shown:
+            if at not in by_place:
                 continue
-            cluster, leaf = shown[at]
+            cluster, leaf = by_place[at]
             position = entries.position(index, leaf.root, place)
             if position >= leaf.clusters:
                 raise _refuse(leaf, f"a slot is withdrawn from cluster {position}, which is not there")
             gone[at] += position == cluster.position
-    v.report.withdrawn = list(gone.values())
+    return list(gone.values())
 
 
 def _check_leaver_slots(v: Verification, said: Predicate) -> None:
@@ -671,7 +685,10 @@ def check_model(v: Verification) -> str | None:
     if v.inputs.model is None:
         return None
     if v.inputs.model != v.statement.model:
-        raise _other_model(v, v.inputs.model)
+        other = _other_model(v, v.inputs.model)
+        if v.inputs.serving is None or not isinstance(other, OtherModel):
+            raise other
+        return f"the model file, {v.inputs.model[:16]}, is not the subject; check serving compares it"
     return f"the model file is the subject, {v.statement.model[:16]}"
 
 
@@ -702,6 +719,142 @@ def check_word(v: Verification) -> str | None:
     return f"given {given.word.at} by the holder of key {given.fingerprint[:16]}: compare it with the client's"
 
 
+def check_witnesses(v: Verification) -> str | None:
+    """Enough of the witnesses that are trusted have cosigned the head."""
+    witnesses = v.inputs.witnesses
+    if not witnesses:
+        return None
+    lines = v.predicate.cosignatures if isinstance(v.predicate, Predicate) else None
+    given = [*map(Cosignature.parse, lines or ()), *_kept_cosignatures(v)]
+    found, known = cosigners(v.head, given, witnesses), len({key.raw for key in witnesses})
+    needed = known if v.inputs.quorum is None else v.inputs.quorum
+    if len(found) < needed:
+        missing = [key for key in witnesses if key.raw not in {each.raw for each in found}]
+        names = ", ".join(dict.fromkeys(key.name for key in missing[:_WITNESSES_SHOWN]))
+        more = f" and {len(missing) - _WITNESSES_SHOWN} more" if len(missing) > _WITNESSES_SHOWN else ""
+        few = f"cosigned by {len(found)} of {known} witnesses, and {needed} are needed"
+        raise VerificationError(f"the head is {few}: not by {names}{more}" if names else f"the head is {few}")
+    first = min(found.values(), key=lambda each: each.time)
+    return f"{len(found)} of {known} have cosigned the head; {needed} are needed, the first {first.moment}"
+
+
+def _kept_cosignatures(v: Verification) -> list[Cosignature]:
+    """What stands below the older checkpoint, where that is of the very head of the proof."""
+    if v.inputs.checkpoint is None:
+        return []
+    kept = read_note(v.inputs.checkpoint.decode(), "the older checkpoint", cosigned=True)
+    if kept.head != v.head:
+        return []
+    return [Cosignature(line, data) for line, found in kept.signatures.items() for data in found]
+
+
+def check_serving(v: Verification) -> str | None:
+    """The model that the server says it serves is the one proved, or a later one of which the proof holds too."""
+    if v.inputs.serving is None:
+        return None
+    signed = SignedServing.decode(v.inputs.serving)
+    signer = signed.signer([trusted.key for trusted in v.inputs.trusted])
+    v.keys.refuse_revoked(signer, "the serving statement")
+    said = signed.said
+    head = open_checkpoint(said.checkpoint, signer, "the checkpoint of the serving statement", cosigned=True)
+    if head.origin != v.head.origin:
+        raise VerificationError("the serving statement is of another run's log")
+    if said.since + log_size(said.leaves) != head.size:
+        raise VerificationError("the serving statement does not have the leaves that it says it has")
+    if not any(trusted.in_use(said.at) for trusted in v.inputs.trusted if trusted.key == signer):
+        raise VerificationError(f"the key of the serving statement was not in use at {said.at}")
+    if head.size <= v.head.size:
+        found = _served_before(v, said, head)
+    elif said.since == v.head.size and isinstance(v.predicate, Predicate):
+        found = _served_later(v, v.predicate, said, head, signer)
+    elif said.model == v.statement.model:
+        found = f"the one proved; that head {head.size} goes on from head {v.head.size} is not shown"
+    else:
+        raise _other_served(
+            v, said, f"it is of head {head.size}: ask for a statement since {v.head.size}, or a renewed proof"
+        )
+    if v.inputs.model is not None and v.inputs.model != said.model:
+        raise OtherModel(
+            f"another model ({v.inputs.model[:16]}) than the one served ({said.model[:16]}) at {said.at}"
+        )
+    return f"at {said.at} the server served {said.model[:16]}, {found}"
+
+
+def _served_before(v: Verification, said: Serving, head: Checkpoint) -> str:
+    """Check a statement whose head is a beginning of the proof's log, or the whole of it."""
+    if v.prefixes.root(head.size) != head.root:
+        raise VerificationError(f"the serving statement's head of {head.size} leaves is not of this log: a fork")
+    stood = _standing_at(v.leaves[: head.size])
+    last = v.history.rounds[stood[-1]].after if stood else v.promised.initial_model
+    if head.size == 0 or said.model != last:
+        raise VerificationError(f"the serving statement names a model that its own log did not have at {head.size}")
+    if said.model == v.statement.model:
+        return "the one proved"
+    known = {v.promised.initial_model, *(leaf.after for leaf in v.history.standing_leaves)}
+    undone = None if said.model in known else v.leaves[v.history.undone_by[stood[-1]]].time
+    if undone is not None and day_of(said.at) > day_of(undone):
+        raise VerificationError(f"the server says that it served at {said.at} a model that was undone on {undone}")
+    raise _other_served(v, said, f"the statement is older, of head {head.size}")
+
+
+def _standing_at(leaves: Sequence[LogLeaf]) -> list[int]:
+    """The places of the rounds that stood when a log had these leaves, all of which were replayed."""
+    standing: list[int] = []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, AnyRound):
+            standing.append(place)
+        elif isinstance(leaf, RollbackLeaf | PurgeLeaf):
+            del standing[leaf.to - 1 :]
+    return standing
+
+
+def _served_later(v: Verification, proved: Predicate, said: Serving, head: Checkpoint, signer: PublicKey) -> str:
+    """Check a statement that brings the leaves behind the proof's head: would the proof hold at its head, too?"""
+    leaves = open_log([*proved.leaves, *said.leaves])
+    if Prefixes([leaf.hash for leaf in leaves]).root(len(leaves)) != head.root:
+        raise VerificationError(
+            f"head {head.size} of the serving statement does not go on from the proof's: a fork"
+        )
+    later = replay(leaves)
+    key = [leaf.key for leaf in leaves if isinstance(leaf, RunLeaf | KeyLeaf)][-1]
+    if key is not None and key != signer:
+        raise VerificationError("the log is to be signed with another key than the one of the serving statement")
+    if said.model != later.model:
+        raise VerificationError(
+            f"the serving statement names a model that its own log does not have at {head.size}"
+        )
+    if v.statement.what_if and said.model != v.statement.model:
+        raise _other_served(v, said, f"a what-if says nothing of rounds behind its head {v.head.size}")
+    if not v.statement.what_if:
+        _check_still_deniable(v, proved, later)
+    if said.model == v.statement.model:
+        return "the one proved"
+    same = unchanged_in_words(v.statement, later)
+    if same and f"{same}: nothing shows that they were retrained" not in v.report.warnings:
+        v.report.warnings.append(f"{same}: nothing shows that they were retrained")
+    rounds = len(later.rounds) - len(v.history.rounds)
+    return f"{rounds} rounds later than the one proved and of the same log; the proof holds of it too"
+
+
+def _check_still_deniable(v: Verification, proved: Predicate, later: History) -> None:
+    """Of the clusters shown, those that still stand have enough survivors; and what was purged is not rebuilt."""
+    standing = set(later.standing)
+    shown = [(cluster, leaf) for cluster, leaf in v.shown if cluster.leaf in standing]
+    for (cluster, leaf), withdrawn in zip(shown, _count_withdrawn(later, shown), strict=True):
+        left = cluster.size - withdrawn
+        if left < later.policy.survivors_needed:
+            raise _refuse(leaf, f"in the model served, only {left} survivors are left")
+    if proved.purge is not None and later.rebuilt:
+        raise VerificationError("a round of the model served was rebuilt approximately: nobody was purged")
+
+
+def _other_served(v: Verification, said: Serving, why: str) -> OtherModel:
+    return OtherModel(
+        f"another model ({said.model[:16]}), served at {said.at}, than the one proved ({v.statement.model[:16]}), "
+        f"as of head {v.head.size}: {why}"
+    )
+
+
 def _refuse(leaf: RoundLeaf, reason: str) -> VerificationError:
     return VerificationError(f"round {leaf.number}: {reason}")
 
@@ -724,5 +877,7 @@ CHECKS: tuple[Callable[[Verification], str | None], ...] = (
     check_receipts,
     check_model,
     check_word,
+    check_witnesses,
+    check_serving,
 )
 """All checks in order; `disavow verify` prints the number of each and its name without `check_`."""

@@ -75,15 +75,31 @@ class Envelope(Record):
 
         """
         [signature] = self.signatures
-        for key in trusted:
-            if key.id == signature.key_id:
-                if not key.holds(signature.value, to_be_signed(self.payload, self.payload_type)):
-                    raise VerificationError(f"the signature of {key.name} ({key.id[:16]}) does not fit the proof")
-                return key
-        raise VerificationError(
-            f"the proof is signed by key {signature.key_id[:16]}, which is not among those given; "
-            "a key that was replaced since stands in the server's list of keys"
-        )
+        return find_signer(signature, to_be_signed(self.payload, self.payload_type), trusted, "the proof")
+
+
+def find_signer(signature: Signature, message: bytes, trusted: Sequence[PublicKey], what: str) -> PublicKey:
+    """Find which of the trusted keys made a signature.
+
+    Args:
+        signature: The signature.
+        message: What was signed.
+        trusted: The keys to choose from.
+        what: What was signed, for the error.
+
+    Raises:
+        VerificationError: None of them did, or the signature does not fit.
+
+    """
+    for key in trusted:
+        if key.id == signature.key_id:
+            if not key.holds(signature.value, message):
+                raise VerificationError(f"the signature of {key.name} ({key.id[:16]}) does not fit {what}")
+            return key
+    raise VerificationError(
+        f"{what} is signed by key {signature.key_id[:16]}, which is not among those given; "
+        "a key that was replaced since stands in the server's list of keys"
+    )
 
 
 def _unpacked(payload: bytes) -> bytes:

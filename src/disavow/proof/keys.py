@@ -273,6 +273,46 @@ def _write(path: Path, data: bytes, *, mode: int, replace: bool = False) -> None
         os.fsync(file.fileno())
 
 
+def write_private(path: Path, private: Ed25519PrivateKey, passphrase: str | None) -> None:
+    """Write a private key, readable by its owner alone. A file that is there is never overwritten.
+
+    Args:
+        path: Where to.
+        private: The key.
+        passphrase: What it is encrypted with; None leaves it plain.
+
+    Raises:
+        ConfigError: The file is there, or cannot be written.
+
+    """
+    try:
+        _write(path, _pem(Signer(DEFAULT_NAME, private), passphrase), mode=0o600)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there and is never overwritten") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_private(path: Path, ask: AskPassphrase = nobody_to_ask) -> Ed25519PrivateKey:
+    """Read what `write_private` wrote.
+
+    Args:
+        path: The file.
+        ask: Asks a person for the passphrase where the environment has none.
+
+    Raises:
+        ConfigError: There is none, others can read it, or it cannot be opened.
+
+    """
+    try:
+        data, mode = path.read_bytes(), path.stat().st_mode & 0o077
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if mode:
+        raise ConfigError(f"{path} can be read by others; `chmod 600 {path}` first")
+    return _unlock(data, str(path), _passphrase_of(path, ask) if _is_encrypted(data) else None)
+
+
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Make the environment of a process that this one starts: without signing key and passphrase, and with `more`.
 
@@ -368,6 +408,16 @@ def read_public(path: Path) -> PublicKey:
 
 def _public(data: bytes, where: str) -> PublicKey:
     return PublicKey.parse(data.strip(_SPACE).decode("utf-8", "replace"), where)
+
+
+def public_file(folder: Path) -> Path | None:
+    """Find the public keys in a folder, as `disavow verify --key` takes them: the list, or else the one key.
+
+    Args:
+        folder: Where the key's files are.
+
+    """
+    return next((path for path in (folder / LIST, folder / PUBLIC) if path.is_file()), None)
 
 
 def read_list(path: Path) -> list[TrustedKey]:

@@ -77,19 +77,69 @@ def consistency_of(hashes: Sequence[bytes], old: int) -> list[bytes]:
         old: How many leaves it had: at least one, and no more than it has.
 
     """
+    return [root_of(hashes[start:end]) for start, end in consistency_ranges(old, len(hashes))]
 
-    def visit(start: int, end: int, old: int, complete: bool) -> list[bytes]:
+
+def consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
+    """Tell of which leaves, from the first up to the last exclusively, a consistency proof has the roots.
+
+    Args:
+        old: How many leaves the log had: at least one, and no more than it has.
+        new: How many it has.
+
+    """
+
+    def visit(start: int, end: int, old: int, complete: bool) -> list[tuple[int, int]]:
         size = end - start
         if old == size:
-            return [] if complete else [root_of(hashes[start:end])]
+            return [] if complete else [(start, end)]
         split = _split(size)
         if old <= split:
-            return [*visit(start, start + split, old, complete), root_of(hashes[start + split : end])]
-        return [*visit(start + split, end, old - split, False), root_of(hashes[start : start + split])]
+            return [*visit(start, start + split, old, complete), (start + split, end)]
+        return [*visit(start + split, end, old - split, False), (start, start + split)]
 
-    if not 1 <= old <= len(hashes):
-        raise ValueError(f"a log of {len(hashes)} leaves never had {old}, or that was none")
-    return visit(0, len(hashes), old, True)
+    if not 1 <= old <= new:
+        raise ValueError(f"a log of {new} leaves never had {old}, or that was none")
+    return visit(0, new, old, True)
+
+
+def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
+    """Say whether a proof shows that a log only grew (RFC 9162, 2.1.4.2).
+
+    >>> leaves = [leaf_hash(bytes([i])) for i in range(3)]
+    >>> is_consistent(2, root_of(leaves[:2]), 3, root_of(leaves), consistency_of(leaves, 2))
+    True
+
+    Args:
+        old: How many leaves the log had; from none, everything only grew, and the proof is empty.
+        old_root: Their root.
+        new: How many leaves it has.
+        new_root: Their root.
+        proof: From `consistency_of`.
+
+    """
+    if old > new or (old == 0 and old_root != root_of([])):
+        return False
+    if old in (0, new):
+        return not proof and (old != new or old_root == new_root)
+    path = [old_root, *proof] if old & (old - 1) == 0 else list(proof)
+    if not path:
+        return False
+    left, right = old - 1, new - 1
+    while left & 1:
+        left, right = left >> 1, right >> 1
+    old_found = new_found = path[0]
+    for step in path[1:]:
+        if right == 0:
+            return False
+        if left & 1 or left == right:
+            old_found, new_found = node_hash(step, old_found), node_hash(step, new_found)
+            while left and not left & 1:
+                left, right = left >> 1, right >> 1
+        else:
+            new_found = node_hash(new_found, step)
+        left, right = left >> 1, right >> 1
+    return right == 0 and (old_found, new_found) == (old_root, new_root)
 
 
 def root_by_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -47,6 +48,12 @@ def check_name(name: str) -> str:
 class PublicKey:
     """Whom a signature is by. As text: ``name+hash+base64``, the verifier key of C2SP's signed-note."""
 
+    algorithm: ClassVar[bytes] = _ED25519
+    """The byte that C2SP gives to what the key signs: here, notes."""
+
+    kind: ClassVar[str] = "an Ed25519 key"
+    """What the key is, for an error."""
+
     name: str
     raw: bytes
 
@@ -58,13 +65,13 @@ class PublicKey:
     @property
     def hash(self) -> bytes:
         """The four bytes by which a note refers to the key."""
-        return hashlib.sha256(self.name.encode() + b"\n" + _ED25519 + self.raw).digest()[:_HASH_BYTES]
+        return hashlib.sha256(self.name.encode() + b"\n" + self.algorithm + self.raw).digest()[:_HASH_BYTES]
 
     def __str__(self) -> str:
-        return f"{self.name}+{self.hash.hex()}+{to_base64(_ED25519 + self.raw)}"
+        return f"{self.name}+{self.hash.hex()}+{to_base64(self.algorithm + self.raw)}"
 
     @classmethod
-    def parse(cls, text: str, where: str = "the public key") -> PublicKey:
+    def parse(cls, text: str, where: str = "the public key") -> Self:
         """Read what `str` wrote.
 
         Args:
@@ -83,8 +90,8 @@ class PublicKey:
             raise Unreadable(f"{where} is not of the form name+hash+base64")
         data = from_base64(parts[2], where)
         key = cls(parts[0], data[1:])
-        if data[:1] != _ED25519 or len(key.raw) != _KEY_BYTES or str(key) != text:
-            raise Unreadable(f"{where} is damaged, or not an Ed25519 key")
+        if data[:1] != cls.algorithm or len(key.raw) != _KEY_BYTES or str(key) != text:
+            raise Unreadable(f"{where} is damaged, or not {cls.kind}")
         return key
 
     def holds(self, signature: bytes, message: bytes) -> bool:
@@ -144,8 +151,7 @@ class Checkpoint:
             signer: Who signs it.
 
         """
-        signature = to_base64(signer.public.hash + signer.sign(self.body.encode()))
-        return f"{self.body}\n{_DASH} {signer.name} {signature}\n"
+        return f"{self.body}\n{write_signature(signer.public, signer.sign(self.body.encode()))}\n"
 
 
 def origin_of(run_id: str) -> str:
@@ -347,12 +353,33 @@ def read_note(note: str, what: str, *, cosigned: bool = False) -> Note:
     if len(signed) > 1 and not cosigned:
         raise Unreadable(f"{what} bears more than one signature")
     for text in signed:
-        line, signature = _read_line(text, what)
+        line, signature = read_signature(text, what)
         found.signatures.setdefault(line, []).append(signature)
     return found
 
 
-def _read_line(text: str, what: str) -> tuple[Line, bytes]:
+def write_signature(key: PublicKey, signature: bytes) -> str:
+    """Write a line with a signature, without its end.
+
+    Args:
+        key: Whose it is.
+        signature: The bytes behind the hash of the key.
+
+    """
+    return f"{_DASH} {key.name} {to_base64(key.hash + signature)}"
+
+
+def read_signature(text: str, what: str) -> tuple[Line, bytes]:
+    """Read a line with a signature: whose it is, and the bytes behind the hash of the key.
+
+    Args:
+        text: The line, without its end.
+        what: What it stands in, for the error.
+
+    Raises:
+        Unreadable: It is no such line.
+
+    """
     dash, _, rest = text.partition(" ")
     name, _, encoded = rest.partition(" ")
     if dash != _DASH:

@@ -215,9 +215,11 @@ PROOF = "a proof"
 OPENING = "an opening"
 RECEIPT = "a receipt"
 WORD = "a word"
+SERVING = "a serving statement"
 
 # texts inside a JSON string cannot look like these: their quotes are escaped
 _MARKS = (
+    (SERVING, re.compile(rb'"payloadType"\s*:\s*"application/vnd\.disavow\.serving\+json"')),
     (PROOF, re.compile(rb'"payloadType"\s*:')),
     (OPENING, re.compile(rb'"type"\s*:\s*"disavow/opening/')),
     (RECEIPT, re.compile(rb'"type"\s*:\s*"disavow/receipt/')),
@@ -236,7 +238,7 @@ def expecting(data: bytes, wanted: str) -> Iterator[None]:
 
     Args:
         data: The file.
-        wanted: Its kind: `PROOF`, `OPENING`, `RECEIPT` or `WORD`.
+        wanted: Its kind: `PROOF`, `OPENING`, `RECEIPT`, `WORD` or `SERVING`.
 
     Raises:
         Unreadable: Whatever was raised inside, or what the file is instead.

@@ -1,4 +1,4 @@
-"""What is asked of a verification, and what it answers."""
+"""The inputs of a verification, and its report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from disavow.errors import OtherModel, VerificationError
 from disavow.proof.bounds import Bounds
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.history import History
 from disavow.proof.notes import Checkpoint, TrustedKey
 from disavow.proof.opening import Opening
@@ -27,7 +28,10 @@ class VerificationInputs:
         what_if: Whether a what-if is asked for, and not an erasure.
         client: Whom the opening must be about, compared by bytes.
         word: A client's signed word that it removed the records.
+        serving: The server's statement of the model that it serves.
         now: The present time, as leaves have it; with None, leaves in the future are not warned of.
+        witnesses: The witnesses who must have cosigned the head.
+        quorum: How many of them must have; None: all.
 
     """
 
@@ -40,7 +44,10 @@ class VerificationInputs:
     what_if: bool = False
     client: str | None = None
     word: bytes | None = None
+    serving: bytes | None = None
     now: str | None = None
+    witnesses: Sequence[WitnessKey] = ()
+    quorum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Result:
 
 @dataclass
 class Report:
-    """All checks up to the first that failed, and what was read on the way.
+    """All checks up to the first that failed, and what was read on the way. Another model ends nothing.
 
     `warnings` decide nothing, and yet should be seen.
     """
@@ -88,5 +95,5 @@ class Report:
 
     @property
     def failed(self) -> Result | None:
-        """The check that failed."""
-        return self.results[-1] if self.failure is not None else None
+        """The check that failed; of two, where the model is another one as well, the one that decides."""
+        return next((result for result in reversed(self.results) if result.passed is False), None)

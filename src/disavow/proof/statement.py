@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from disavow.errors import Unreadable, VerificationError
 from disavow.proof import canonical
+from disavow.proof.cosignatures import MOST_WITNESSES
 from disavow.proof.envelope import LARGEST
 from disavow.proof.leaves import VERDICTS, Leaf, OpenCluster, ShownLeaf, open_log, parse_leaf, parse_shown
 from disavow.proof.record import (
@@ -27,7 +28,7 @@ from disavow.proof.record import (
     constant,
     word,
 )
-from disavow.proof.validation import hashed, positive, to_base64
+from disavow.proof.validation import hashed, list_of, positive, text, to_base64
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 ERASURE = "urn:disavow:proof-of-deniability:v4"
@@ -39,6 +40,10 @@ MODEL = "model.safetensors"
 _MOST_LEAVES = 1_000_000
 _MOST_SLOTS = 1_000_000
 _MOST_STEPS = 64
+
+
+_read_lines = list_of(text, most=MOST_WITNESSES)
+_COSIGNATURES = Codec(lambda value, where: tuple(_read_lines(value, where)), list)
 
 
 class _Shown(OpenCluster):
@@ -165,7 +170,8 @@ class Predicate(Record):
     `rounds` and `times` are None. `purge` is the place of the purge or rollback that undid the last round with the
     leaver in it; left out while one stands, and where the leaver was in none. `cover` are the subtrees over the
     other entries of the leaver's withdrawal, one root behind the other. `records` is left out where the whole
-    client was to be erased.
+    client was to be erased. `cosignatures` are what witnesses have cosigned of the head, a line each; left out
+    where none has.
     """
 
     checkpoint: Text
@@ -182,6 +188,7 @@ class Predicate(Record):
     times: Times | None
     records: Annotated[ErasedRecords | None, Codec(ErasedRecords.parse, ErasedRecords.to_json), LEFT_OUT] = None
     purge: Annotated[int | None, Codec(positive), LEFT_OUT] = None
+    cosignatures: Annotated[tuple[str, ...] | None, _COSIGNATURES, LEFT_OUT] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from disavow.errors import VerificationError
+from disavow.errors import OtherModel, VerificationError
 from disavow.proof.checks import CHECKS as _CHECKS
 from disavow.proof.checks import Verification
 from disavow.proof.notes import TrustedKey
@@ -35,7 +35,7 @@ def verify(inputs: VerificationInputs) -> Report:
 
 
 def examine(inputs: VerificationInputs) -> Report:
-    """Check a proof, up to the first check that fails.
+    """Check a proof, up to the first check that fails; with another model it goes on, as the proof may not hold.
 
     Args:
         inputs: The proof, and what to check it against.
@@ -52,6 +52,8 @@ def examine(inputs: VerificationInputs) -> Report:
         except VerificationError as failure:
             report.results.append(Result(number, name, passed=False, detail=str(failure)))
             report.failure = failure
+            if isinstance(failure, OtherModel):
+                continue
             break
         report.results.append(Result(number, name, passed=None if detail is None else True, detail=detail or ""))
     return report

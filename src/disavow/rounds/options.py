@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], datetime]
 Reachable = Callable[[], Collection[str]]
 
+OnHead = Callable[[Ledger, bool], None]
+"""Called with the ledger once a head of its log is signed; with True where a proof of it is about to be made."""
+
 
 def now() -> datetime:
     """The present moment, in UTC."""
@@ -47,6 +50,7 @@ class RoundOptions:
     `participation`: orders clients in secret where fewer than all take part, or clusters are fixed. Without it they
     are ordered by the seed, where draws are seeded; with fresh draws that would tell who took part, and is refused.
     `approval`: which requests are answered between rounds only once somebody has approved them.
+    `on_head`: asks witnesses to cosign a head; see `disavow.cosigning`.
     """
 
     seed: int
@@ -62,6 +66,7 @@ class RoundOptions:
     reachable: Reachable | None = None
     participation: SecretOrder | None = field(default=None, repr=False)
     approval: Literal["never", "rollback", "always"] = "never"
+    on_head: OnHead = field(default=lambda ledger, proving: None, repr=False)
 
     @property
     def approved(self) -> bool | None:

@@ -52,7 +52,7 @@ def train(
 
 def settle(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundSummary]:
     """Evaluate, then thin, after every record, also after one that an interruption cut off from it; in this order,
-    because a model that was thinned cannot be evaluated.
+    because a model that was thinned cannot be evaluated. And have the head cosigned.
 
     Args:
         ledger: The run.
@@ -65,6 +65,7 @@ def settle(ledger: Ledger, engine: Engine, options: RoundOptions) -> list[RoundS
     """
     evaluated = evaluate_missing(ledger, engine)
     ledger.thin(options.retention)
+    options.on_head(ledger, False)
     return evaluated
 
 

@@ -22,8 +22,9 @@ class Role(StrEnum):
 
 ABOUT = {
     Role.VIEWER: "sees runs, rounds and requests, and no client's id",
-    Role.OPERATOR: "files requests, forecasts them, pauses, extends and cancels them; sees who asks",
-    Role.APPROVER: "approves or refuses requests; sees who asks",
+    Role.OPERATOR: "files requests, forecasts them, pauses, extends and cancels them; starts purges; hands over "
+    "openings; sees who asks, and for which records",
+    Role.APPROVER: "approves or refuses requests; sees who asks, and for which records",
     Role.AUDITOR: "reads proofs, evidence and the log; sees no client's id",
     Role.CLIENT: "its own request alone, each call signed with its node key",
 }
@@ -32,7 +33,7 @@ STAFF = frozenset({Role.VIEWER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
 """Everybody who works here."""
 
 SEE_CLIENTS = frozenset({Role.OPERATOR, Role.APPROVER})
-"""Who is shown the ids of clients."""
+"""Who is shown the ids of clients, and the keys of the records that a request names."""
 
 PUBLIC: frozenset[Role] | None = None
 """Open to anybody, without a credential."""
@@ -82,11 +83,13 @@ RULES: tuple[Rule, ...] = (
     Rule("GET", "/v1/runs/{run}/departures", _FORECAST, "who could leave now, with what verdict"),
     Rule("GET", "/v1/runs/{run}/purge", STAFF, "what a purge would do now, and by when one is due"),
     Rule("POST", "/v1/runs/{run}/purge", _OPERATOR, "have the worker purge, as forecast"),
+    Rule("GET", "/v1/runs/{run}/serving", STAFF | _OWN, "the signed statement of the model that is served"),
     Rule("GET", "/v1/runs/{run}/log/checkpoint", STAFF | _OWN, "the newest signed head of the log"),
     Rule("GET", "/v1/runs/{run}/log/inclusion", STAFF | _OWN, "prove that a leaf is in the log"),
     Rule("GET", "/v1/runs/{run}/log/consistency", STAFF | _OWN, "prove that the log only grew"),
     Rule("GET", "/v1/runs/{run}/key", STAFF | _OWN, "the public key that signs the log"),
     Rule("POST", "/v1/forecasts", _FORECAST, "what an erasure would come to"),
+    Rule("POST", "/v1/records/holders", _OPERATOR, "who holds some records, wherever they are"),
     Rule("POST", "/v1/requests", _OPERATOR | _OWN, "file a request"),
     Rule("GET", "/v1/requests", STAFF, "list requests"),
     Rule("POST", "/v1/requests/search", _FORECAST, "find the request of a client"),
@@ -99,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule("POST", "/v1/requests/{request}/pause", _OPERATOR, "pause it while identity is in doubt"),
     Rule("POST", "/v1/requests/{request}/resumption", _OPERATOR, "end the pause"),
     Rule("GET", "/v1/requests/{request}/proof", _PROOFS, "its proof; once it is purged, the second one"),
-    Rule("GET", "/v1/requests/{request}/evidence", _PROOFS, "proof, checkpoint and public keys as one archive"),
+    Rule("GET", "/v1/requests/{request}/evidence", _PROOFS, "its evidence pack as an archive, without opening"),
     Rule("GET", "/v1/requests/{request}/opening", _OPERATOR, "the leaver's opening, to be handed over"),
     Rule("DELETE", "/v1/requests/{request}/opening", _OPERATOR, "delete it, once it is handed over"),
     Rule("POST", "/v1/verifications", STAFF | _OWN, "verify a proof"),
@@ -134,9 +137,13 @@ RULES: tuple[Rule, ...] = (
     Rule("POST", "/requests/{request}/extension", _OPERATOR, "move its deadline, from its page"),
     Rule("POST", "/requests/{request}/pause", _OPERATOR, "pause it, from its page"),
     Rule("POST", "/requests/{request}/resumption", _OPERATOR, "end the pause, from its page"),
+    *_page("/openings", _OPERATOR, "openings that are yet to be handed over"),
+    Rule("POST", "/requests/{request}/opening/deletion", _OPERATOR, "delete its opening, from its page"),
     *_page("/runs/{run}", STAFF, "a run in figures"),
     *_page("/runs/{run}/rounds", STAFF, "its rounds: accuracy, clusters, the weakest one"),
     *_page("/runs/{run}/departures", STAFF, "who could leave now; named to who sees clients"),
+    *_page("/runs/{run}/purge", STAFF, "who may still be in the model, purges, and second proofs"),
+    Rule("POST", "/runs/{run}/purge", _OPERATOR, "have the worker purge, from that page"),
     *_page("/runs/{run}/log", STAFF, "its log: leaves, heads, key"),
     *_page("/runs/{run}/account", STAFF, "its privacy account"),
     *_page("/runs/{run}/releases", STAFF, "models that were given to somebody"),
@@ -176,7 +183,7 @@ class Identity:
 
     @property
     def sees_clients(self) -> bool:
-        """Whether they are shown the ids of clients."""
+        """Whether they are shown the ids of clients, and the keys of records."""
         return bool(self.roles & SEE_CLIENTS)
 
 

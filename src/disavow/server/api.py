@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 import time
-import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
@@ -17,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from disavow.domain import ErasureRequest, RequestState
 from disavow.errors import BadRequest, ForecastChanged, NotAllowed, NotFound, PurgeRefused
+from disavow.evidence.pack import make_pack, write_archive
 from disavow.federation import Federation
 from disavow.results import Prospect
-from disavow.server import tokens, verification, views, webhooks
-from disavow.server.access import Identity, Role
+from disavow.server import record_lookup, tokens, verification, views, webhooks
+from disavow.server.access import Identity
 from disavow.server.authentication import identity_of
 from disavow.server.filing import Filed
 from disavow.server.open_runs import request_id, split_id
@@ -31,7 +29,7 @@ router = APIRouter(prefix="/v1")
 MOST_SHOWN = 200
 MOST_RECORDS = 1000
 _ACCEPTED = 202
-_LONGEST_ID = 1024
+LONGEST_ID = 1024
 _LONGEST_REASON = 2000
 
 
@@ -42,7 +40,7 @@ class Body(BaseModel):
 
 
 Records = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]] | None,
+    list[Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]] | None,
     Field(min_length=1, max_length=MOST_RECORDS),
 ]
 """The keys of records of a client that stays; left out, the whole client is to be forgotten."""
@@ -52,7 +50,7 @@ class NewRequest(Body):
     """A request to be filed. A client that asks for itself leaves `client` out: its key says who it is."""
 
     run: Annotated[str, Field(min_length=1, max_length=100)]
-    client: Annotated[str | None, Field(min_length=1, max_length=_LONGEST_ID)] = None
+    client: Annotated[str | None, Field(min_length=1, max_length=LONGEST_ID)] = None
     records: Records = None
 
 
@@ -60,13 +58,23 @@ class Named(Body):
     """A client of a run."""
 
     run: Annotated[str, Field(min_length=1, max_length=100)]
-    client: Annotated[str, Field(min_length=1, max_length=_LONGEST_ID)]
+    client: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 
 
 class ToForecast(Named):
     """An erasure to be forecast."""
 
     records: Records = None
+
+
+class RecordsToFind(Body):
+    """Records to look for at every client of a run."""
+
+    run: Annotated[str, Field(min_length=1, max_length=100)]
+    records: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]],
+        Field(min_length=1, max_length=MOST_RECORDS),
+    ]
 
 
 class ApprovalBody(Body):
@@ -188,6 +196,15 @@ def ask_purge(request: Request, run: Run, body: PurgeBody) -> views.View:
     return views.purge(run, federation, services.state)
 
 
+@router.get("/runs/{run}/serving", response_class=Response)
+def show_serving(
+    request: Request, run: Run, since: Annotated[int | None, Query(ge=1, le=2**31)] = None
+) -> Response:
+    """Give the signed statement of the model that is served, as the file that `disavow verify --serving` takes."""
+    data = open_run(request, run).serving_statement(since=since)
+    return Response(data, media_type="application/json", headers=_as_file(f"{run}.serving.json"))
+
+
 # -- the log -----------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +255,29 @@ def make_forecast(request: Request, body: ToForecast) -> views.View:
 def foreseen(federation: Federation, client: str, records: Sequence[str] | None) -> Prospect:
     """Forecast an erasure as far as that goes without the task: records are looked up by whoever answers."""
     return federation.forecast(client, records=records, unchecked=True, try_loading=False)
+
+
+@router.post("/records/holders")
+def find_holders(request: Request, body: RecordsToFind) -> views.View:
+    """Find who holds some records, wherever they are: for each of these clients a request is to be filed."""
+    found = holders(request, body.run, body.records)
+    return {
+        "run": body.run,
+        "holders": [{"client": client, "records": list(held)} for client, held in found.items()],
+    }
+
+
+def holders(request: Request, run: str, records: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Find which clients of a run hold which of some records.
+
+    Args:
+        request: Who asks.
+        run: The run.
+        records: The keys of the records.
+
+    """
+    directory, keys = open_run(request, run).directory, services_of(request).settings.keys
+    return record_lookup.find_holders(directory, keys, list(dict.fromkeys(records)))
 
 
 @router.post("/requests", status_code=202)
@@ -393,18 +433,11 @@ def show_proof(request: str, call: Request) -> Response:
 
 @router.get("/requests/{request}/evidence", response_class=Response)
 def show_evidence(request: str, call: Request) -> Response:
-    """Give proof, checkpoint and public keys of an answered request as one archive; never the opening."""
-    name, federation, found = open_request(call, request)
-    refuse_unanswered(found)
-    document = views.request(name, found, Identity("nobody", frozenset({Role.AUDITOR})))
-    head = federation.ledger.signed_head()
-    files = {
-        "proof.json": federation.proof(found).data,
-        "request.json": json.dumps(document, indent=2).encode(),
-        "keys.json": verification.public_keys(services_of(call).settings.keys),
-        **({} if head is None else {"checkpoint.txt": head.encode()}),
-    }
-    return Response(_archive(files), media_type="application/zip", headers=_as_file(f"{request}.evidence.zip"))
+    """Give the evidence pack of a request as one archive; never the opening, nor a PDF."""
+    _, federation, found = open_request(call, request)
+    pack = make_pack(federation, found.number, names=identity_of(call).sees_clients, pdf=False)
+    headers = _as_file(f"{request}.evidence.zip")
+    return Response(write_archive(pack), media_type="application/zip", headers=headers)
 
 
 @router.get("/requests/{request}/opening", response_class=Response)
@@ -554,12 +587,4 @@ def _as_file(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-def _archive(files: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    return stream.getvalue()
-
-
-__all__ = ["file", "foreseen", "open_request", "open_run", "refuse_unanswered", "router"]
+__all__ = ["file", "foreseen", "holders", "open_request", "open_run", "refuse_unanswered", "router"]

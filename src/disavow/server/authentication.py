@@ -38,7 +38,7 @@ async def authorize(request: Request) -> Identity:
     """Find out who is asking, and refuse what the table does not let them do. Every route depends on it.
 
     Args:
-        request: What is asked.
+        request: The HTTP request.
 
     Returns:
         Who is asking; also as `request.state.identity`.

@@ -9,8 +9,6 @@ then.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import http.client
 import ipaddress
 import logging
@@ -23,6 +21,7 @@ import time
 from urllib.parse import urlsplit
 
 from disavow.errors import BadRequest, DisavowError
+from disavow.monitor.webhooks import signature
 from disavow.server.metrics import DELIVERIES
 from disavow.server.receipts import ReceiptSigner
 from disavow.server.settings import ServerSettings
@@ -121,19 +120,6 @@ def wait_after(attempts: int) -> float:
     """Seconds to wait after so many failed attempts: twice as long each time, and not all at once."""
     wait = min(_FIRST_WAIT * 2.0 ** (attempts - 1), _LONGEST_WAIT)
     return wait * random.uniform(0.8, 1.2)  # noqa: S311 - it only spreads the load
-
-
-def signature(secret: str, body: bytes, at: int) -> str:
-    """Sign a delivery of a webhook.
-
-    Args:
-        secret: The webhook's.
-        body: What is sent.
-        at: Seconds since 1970.
-
-    """
-    mac = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256)
-    return f"t={at},v1={mac.hexdigest()}"
 
 
 def domain(settings: ServerSettings) -> str:

@@ -39,7 +39,7 @@ def make_demo(folder: Path) -> Path:
             "rounds": _ROUNDS,
             "data": {"clients": _CLIENTS},
             "clustering": {"k": 3},
-            "deniability": {"x": 2},
+            "deniability": {"x": 2, "purge": "deadline"},
             "requests": {"approval": "rollback"},
         },
         source="demo",

@@ -57,13 +57,14 @@ STATUS: Mapping[type[DisavowError], int] = {
 _SILENT: Mapping[type[DisavowError], str] = {
     errors.AlreadyForgotten: "this client has left the run and was forgotten: there is nothing left to erase",
     errors.UnknownClient: "this run has no client of this id; nothing was changed",
-    errors.UnknownRecord: "the client holds no such record; nothing was changed",
+    errors.UnknownRecord: "there is no such record; nothing was changed",
     errors.RecordErased: "this record was erased before, and no round since has seen it; nothing was changed",
     errors.RecordsUnchecked: "these records cannot be erased by themselves; nothing was changed",
 }
 """What is said in place of a message that names clients: an answer may be logged by whoever asked."""
 
 _CODES = {404: errors.NotFound.code, 405: errors.NotFound.code, 413: errors.TooLarge.code}
+_MESSAGES = {404: "there is nothing at this address", 405: "this address does not take such a call"}
 _SERVER_ERROR = 500
 
 
@@ -115,7 +116,7 @@ def install(app: FastAPI, show: Show) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = _CODES.get(error.status_code, errors.BadRequest.code)
-        body = body_of(code, str(error.detail))
+        body = body_of(code, _MESSAGES.get(error.status_code, str(error.detail)))
         return show(request, JSONResponse(body, error.status_code, error.headers), body)
 
     async def unforeseen(request: Request, error: Exception) -> Response:

@@ -31,7 +31,7 @@ class Filed:
         client: Who is to be forgotten, or has the records.
         actor: Who files it.
         key: What makes a repetition of the call out; None where it is never repeated.
-        fingerprint: Of what was asked, under the service's key.
+        fingerprint: Keyed hash of run, client and records, under a key of the service.
         records: The records to be erased; None for the whole client.
         done: Told the request as it was placed, or why it is refused.
 

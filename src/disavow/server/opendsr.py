@@ -153,7 +153,7 @@ def cancel(request: Request, subject_request_id: UUID) -> Response:
 
 
 def note_status(connection: sqlite3.Connection, run: str, request: ErasureRequest, *, now: float) -> None:
-    """Have the callbacks of a request told that its status has changed.
+    """Queue a callback which says that the status of a request has changed.
 
     Args:
         connection: The transaction that notes the change.

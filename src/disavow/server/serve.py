@@ -32,7 +32,7 @@ _LONGEST_RESTART = 60.0
 
 @dataclass(frozen=True)
 class Started:
-    """What whoever started the service is told: its address, and the link that logs in once, on localhost."""
+    """What starting the service prints: its address, and the link that logs in once, on localhost."""
 
     url: str
     login: str | None

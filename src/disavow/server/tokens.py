@@ -156,7 +156,7 @@ def remember(state: State, kind: str, value: str, *, now: float) -> str:
 
 
 def recall(state: State, kind: str, text: str, *, now: float) -> str:
-    """Give back what `remember` was told, and forget it.
+    """Give back what `remember` has kept, and forget it.
 
     Raises:
         NotAuthenticated: Nothing is remembered under this, or it was given back before, or it is too old.

@@ -17,7 +17,7 @@ from typing import Any
 
 from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
 from disavow.proof.envelope import LARGEST
-from disavow.proof.keys import LIST, PUBLIC, child_environment, keys_in, trusted_keys
+from disavow.proof.keys import child_environment, keys_in, public_file, trusted_keys
 from disavow.proof.verify import VerificationInputs, examine
 
 LONGEST_SECONDS = 20
@@ -76,7 +76,7 @@ def public_keys(keys: Path) -> bytes:
 
 
 def _keys_file(keys: Path) -> Path:
-    found = next((path for path in (keys / LIST, keys / PUBLIC) if path.is_file()), None)
+    found = public_file(keys)
     if found is None:
         raise NotFound("this service has no signing key: nothing here is signed")
     return found

@@ -16,7 +16,7 @@ from disavow.domain import Deadline, ErasureRequest, RequestState
 from disavow.errors import BadRequest, MissingExtra, how_to_install
 from disavow.federation import Federation
 from disavow.proof.merkle import consistency_of, path_to
-from disavow.results import Prospect
+from disavow.results import Prospect, PurgeOutlook
 from disavow.server import access
 from disavow.server.access import Identity
 from disavow.server.open_runs import OpenRuns, request_id
@@ -331,12 +331,12 @@ def releases(name: str, federation: Federation) -> View:
     return {"run": name, "releases": [each.to_json() for each in federation.releases()]}
 
 
-def purge(name: str, federation: Federation, state: State) -> View:
+def purge(name: str, federation: Federation, state: State, outlook: PurgeOutlook | None = None) -> View:
     """Show what a purge would do now, by when one is due, and whether somebody has asked for one.
 
-    `digest` is what whoever asks for one names.
+    `digest` is what whoever asks for one names. `outlook` is what is foreseen, where somebody knows it already.
     """
-    outlook = federation.purge_outlook()
+    outlook = outlook or federation.purge_outlook()
     row = state.row("SELECT asked_at FROM purges WHERE run = ?", (name,))
     return finite(
         {
@@ -357,9 +357,20 @@ def checkpoint(name: str, federation: Federation) -> View:
         "run": name,
         "size": head.size,
         "root": head.root.hex(),
-        "checkpoint": ledger.signed_head(),
+        "checkpoint": None if (signed := ledger.cosigned_head()) is None else signed.cosigned,
         "key": None if key is None else {"id": key.id, "name": key.name},
     }
+
+
+def _witnesses(federation: Federation) -> list[View]:
+    """Show the witnesses of the settings, and which of them have cosigned the newest head."""
+    standing = federation.cosigned()
+    if standing is None:
+        return []
+    return [
+        *({"name": name, "cosigned": True} for name in standing.by),
+        *({"name": name, "cosigned": False} for name in standing.missing),
+    ]
 
 
 def log_page(name: str, federation: Federation, *, before: int | None, most: int) -> View:
@@ -368,7 +379,7 @@ def log_page(name: str, federation: Federation, *, before: int | None, most: int
     shown = leaves[:most]
     return {
         **checkpoint(name, federation),
-        "witnesses": [],
+        "witnesses": _witnesses(federation),
         "leaves": [
             {
                 "place": each.place,

@@ -69,7 +69,7 @@ class Worker:
 
     Args:
         settings: Where runs, keys and the service's database lie.
-        state: Where progress is told.
+        state: Where progress is written.
         ask: Asks for the passphrase of the signing key.
         train: Whether runs that are not complete are trained; requests are answered in any case.
 
@@ -250,9 +250,11 @@ def stopping_on_signals() -> Iterator[None]:
 
 def stop_with_parent() -> None:
     """Stop this process once standard input ends: whoever started it has died, however it died."""
+    stdin = sys.stdin.fileno()
 
     def wait() -> None:
-        while sys.stdin.buffer.read(4096):
+        # not by `sys.stdin`: this thread would hold its lock while the interpreter ends, which aborts the process
+        while os.read(stdin, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

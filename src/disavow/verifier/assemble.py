@@ -28,6 +28,16 @@ _OPTIONAL = (
     ("checkpoint", "Older checkpoint", "Kept by somebody from before. Shows whether history was rewritten."),
     ("receipts", "Receipts", "What the client kept of its rounds. Shows whether one is left out."),
     ("word", "Client’s word", "Where single records were erased: the client’s signed word that it deleted them."),
+    (
+        "witnesses",
+        "Keys of witnesses",
+        "One a line. Shows whether others, whom you trust and the server does not run, saw the same log.",
+    ),
+    (
+        "serving",
+        "Serving statement",
+        "What the server signed of the model that it serves. Shows whether the proof is about that one.",
+    ),
     ("model", "Model in use", "Shows whether the proof is about this model. It is read, and goes nowhere."),
 )
 
@@ -42,8 +52,8 @@ def assemble() -> bytes:
     script, style = f"\n{_script()}", f"\n{_read('style.css')}"
     policy = {
         "default-src": "'none'",
-        "script-src": _hash_of(script),
-        "style-src": _hash_of(style),
+        "script-src": hash_source(script),
+        "style-src": hash_source(style),
         "worker-src": "blob:",  # the worker is made of the script itself, and has the same policy
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -108,6 +118,12 @@ def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
-def _hash_of(text: str) -> str:
+def hash_source(text: str) -> str:
+    """Name a script or style in a Content-Security-Policy by its hash.
+
+    Args:
+        text: All that stands between its tags.
+
+    """
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"

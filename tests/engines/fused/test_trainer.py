@@ -197,17 +197,17 @@ def test_unequal_clients_leave_as_they_finish(device: torch.device, monkeypatch:
         parts={f"c{i:02d}": part for i, part in enumerate(np.split(np.arange(total), np.cumsum(sizes)[:-1]))},
         settings=SETTINGS.model_copy(update={"epochs": 1}),
     )
-    asked: list[int] = []
+    row_counts: list[int] = []
     real = stack.Stack._step
 
     def noted(self: stack.Stack, rows: int) -> None:
-        asked.append(rows)
+        row_counts.append(rows)
         real(self, rows)
 
     monkeypatch.setattr(stack.Stack, "_step", noted)
     trainer = FusedTrainer(case.network, SHAPE, device, graphs=False)
     found = trainer.train([Ask(skewed, case.model, tuple(skewed.parts), 1)])[0]
-    assert asked == [24, 8, 8, 8]
+    assert row_counts == [24, 8, 8, 8]
     expected = SequentialEngine(skewed).train(case.model, tuple(skewed.parts), 1)
     assert deviation(found.vectors, expected.vectors) < 1e-5
 

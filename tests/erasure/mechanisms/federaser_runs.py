@@ -25,8 +25,8 @@ def toy(
     **changed: Any,
 ) -> Federation:
     """A trained toy run of eight rounds that keeps updates."""
-    told = {"name": "federaser", "interval": interval, "calibration": calibration, "compress": compress}
-    run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": told, **changed}), signer=signer)
+    mechanism = {"name": "federaser", "interval": interval, "calibration": calibration, "compress": compress}
+    run = start_toy(directory, toy_settings(**{"rounds": 8, "mechanism": mechanism, **changed}), signer=signer)
     run.train()
     return run
 
@@ -40,5 +40,5 @@ def shown(proof: Path) -> dict[str, Any]:
     """What `disavow show-proof --json` says."""
     done = disavow("show-proof", proof, "--json")
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

@@ -54,7 +54,7 @@ def test_a_calibration_takes_a_share_of_the_epochs_rounded_up(
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainingCall:
     """What an engine was asked, and what it answered."""
 
     number: int
@@ -67,13 +67,13 @@ class Asked:
 class Remembering(ToyEngine):
     """Remembers every update it ever gave."""
 
-    asked: list[Asked] = field(default_factory=list)
+    calls: list[TrainingCall] = field(default_factory=list)
 
     def train(
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
     ) -> Updates:
         updates = super().train(model, clients, round_number, epochs=epochs)
-        self.asked.append(Asked(round_number, epochs, model.vector.clone(), updates))
+        self.calls.append(TrainingCall(round_number, epochs, model.vector.clone(), updates))
         return updates
 
 
@@ -95,18 +95,18 @@ def test_it_computes_what_the_paper_says(tmp_path: Path) -> None:
     with start_toy(tmp_path / "run", settings) as started:
         run = replace(started, own_engine=engine)
         run.train()
-        then = {asked.number: asked.updates for asked in engine.asked}
-        engine.asked.clear()
+        then = {call.number: call.updates for call in engine.calls}
+        engine.calls.clear()
         model = run.ledger.model_before(1).astype(np.float64)
         pair = mates(run)
         leave(run, *pair)
-        trial, *calibrations = engine.asked
+        trial, *calibrations = engine.calls
         assert len(trial.updates) == 1  # whether the engine can train this run, before anything is undone
         assert [(each.number, each.epochs) for each in calibrations] == [(2, 1), (3, 1)]
         for number, kept in enumerate((1, 4, 7), start=1):
-            told = then[kept]
-            samples = dict(zip(told.clients, told.samples, strict=True))
-            rows = dict(zip(told.clients, told.vectors.double().numpy(), strict=True))
+            updates = then[kept]
+            samples = dict(zip(updates.clients, updates.samples, strict=True))
+            rows = dict(zip(updates.clients, updates.vectors.double().numpy(), strict=True))
             survivors = sorted(set(rows) - set(pair))
             if number > 1:
                 now = calibrations[number - 2]

@@ -118,7 +118,7 @@ def test_a_rebuilt_round_has_no_clusters_to_be_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "fault"),
     [
         ("UPDATE rebuilt SET epochs = 9", "another digest"),
         ("DELETE FROM rebuilt", "nothing says from what it was rebuilt"),
@@ -127,12 +127,12 @@ def test_a_rebuilt_round_has_no_clusters_to_be_asked_for(tmp_path: Path) -> None
         ("UPDATE events SET weight = 0.5 WHERE mode = 'rebuilt'", "its event has weight 0.5"),
     ],
 )
-def test_fsck_names_what_is_wrong_with_a_rebuilt_round(tmp_path: Path, sql: str, told: str) -> None:
+def test_fsck_names_what_is_wrong_with_a_rebuilt_round(tmp_path: Path, sql: str, fault: str) -> None:
     with toy(tmp_path / "run") as run:
         leave(run, *mates(run))
         with run.ledger._begin() as connection:
             connection.execute(sa.text(sql))
-    assert any("round 1, attempt 2" in text and told in text for text in faults(tmp_path / "run"))
+    assert any("round 1, attempt 2" in text and fault in text for text in faults(tmp_path / "run"))
 
 
 def test_fsck_notices_a_model_that_its_contributions_do_not_make(tmp_path: Path) -> None:
@@ -212,14 +212,14 @@ def test_a_calibration_that_is_refused_serves_what_was_rebuilt_before_it(tmp_pat
 
 
 def test_with_calibrated_noise_it_is_refused_by_name() -> None:
-    told = {"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "mechanism": {"name": "federaser"}}
+    values = {"noise": {"mode": "calibrated", "clip": 1.0, "tau": 0.1}, "mechanism": {"name": "federaser"}}
     with refuses(ConfigError, "federaser", "noise"):
-        config.from_values(told, source="tests")
+        config.from_values(values, source="tests")
 
 
 def test_the_mechanism_is_kept_with_the_run() -> None:
-    told: tuple[dict[str, Any], ...] = ({}, {"name": "federaser"}, {"name": "federaser", "compress": False})
-    found = {config.settings_digest(config.from_values({"mechanism": each}, source="tests")) for each in told}
+    mechanisms: tuple[dict[str, Any], ...] = ({}, {"name": "federaser"}, {"name": "federaser", "compress": False})
+    found = {config.settings_digest(config.from_values({"mechanism": each}, source="tests")) for each in mechanisms}
     assert len(found) == 3
     named = config.from_values({"mechanism": {"name": "retrain", "interval": 2}}, source="tests")
     assert config.settings_digest(named) in found
@@ -259,9 +259,9 @@ def test_who_asks_before_an_approximate_rebuild_is_done_gets_a_proof_that_tells_
         run.answer()
         verdicts = [str(request.verdict) for request in run.ledger.requests()]
         assert verdicts[-1] == "deniable"
-        told = shown(proof_path(tmp_path / "run", 3))
-        assert (told["rebuilt_rounds"], told["standing_rounds"]) == (4, 4)
-        assert told["model"] == run.ledger.summary(4).after
+        document = shown(proof_path(tmp_path / "run", 3))
+        assert (document["rebuilt_rounds"], document["standing_rounds"]) == (4, 4)
+        assert document["model"] == run.ledger.summary(4).after
     assert faults(tmp_path / "run") == []
 
 
@@ -271,17 +271,17 @@ def test_a_rollback_that_another_one_overtook_is_never_said_to_be_retrained(tmp_
         rolled_back(run, [run.ledger.clients()[-1]], 8)
         rolled_back(run, mates(run), 1)
         run.answer()
-        told = shown(proof_path(tmp_path / "run", 1))
-        assert (told["rolled_back_to"], told["standing_rounds"]) == (8, 4)
-        assert (told["retrained_from"], told["approximate"]) == (None, True)
+        document = shown(proof_path(tmp_path / "run", 1))
+        assert (document["rolled_back_to"], document["standing_rounds"]) == (8, 4)
+        assert (document["retrained_from"], document["approximate"]) == (None, True)
 
 
 def test_where_nothing_could_be_rebuilt_nothing_is_said_to_be_retrained(tmp_path: Path) -> None:
     with toy(tmp_path / "run", interval=8, signer=SIGNER) as run:
         rolled_back(run, ["client-04"], 3)
         run.answer()
-        told = shown(proof_path(tmp_path / "run", 1))
-        assert (told["rolled_back_to"], told["retrained_from"], told["approximate"]) == (3, None, False)
+        document = shown(proof_path(tmp_path / "run", 1))
+        assert (document["rolled_back_to"], document["retrained_from"], document["approximate"]) == (3, None, False)
 
 
 def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "fault"),
     [
         ("DELETE FROM updates WHERE round_id = 3", "round 3: should keep its updates, and keeps none"),
         ("DELETE FROM updates WHERE round_id = 5 AND slot < 2", "round 5: keeps 7 of 9 updates"),
@@ -309,10 +309,10 @@ def test_a_lost_update_of_a_survivor_does_not_keep_a_request_from_being_honoured
         ),
     ],
 )
-def test_fsck_names_rows_that_would_steer_a_rebuild_wrong(tmp_path: Path, sql: str, told: str) -> None:
+def test_fsck_names_rows_that_would_steer_a_rebuild_wrong(tmp_path: Path, sql: str, fault: str) -> None:
     with toy(tmp_path / "run") as run, run.ledger._begin() as connection:
         connection.exec_driver_sql(sql)
-    assert told in faults(tmp_path / "run")
+    assert fault in faults(tmp_path / "run")
 
 
 def test_a_round_that_repeats_the_clusters_from_before_rebuilt_ones_is_no_fault(tmp_path: Path) -> None:

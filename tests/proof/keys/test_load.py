@@ -29,10 +29,10 @@ def test_the_passphrase_comes_from_the_environment_or_from_a_person(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = made(folder, passphrase=SECRET)
-    asked = []
+    prompted = []
 
     def person(path: Path) -> str | None:
-        asked.append(path)
+        prompted.append(path)
         return SECRET
 
     signer = load_signer(folder, person)
@@ -40,12 +40,12 @@ def test_the_passphrase_comes_from_the_environment_or_from_a_person(
     assert signer.public == public
     assert signer.name == "fl.example"
     assert public.holds(signer.sign(b"message"), b"message")
-    assert asked == [folder / "signing.pem"]
+    assert prompted == [folder / "signing.pem"]
     monkeypatch.setenv("DISAVOW_PASSPHRASE", SECRET)
     signer = load_signer(folder, person)
     assert signer is not None
     assert signer.public == public
-    assert len(asked) == 1
+    assert len(prompted) == 1
 
 
 def test_a_wrong_passphrase_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

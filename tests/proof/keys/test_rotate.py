@@ -167,10 +167,10 @@ def test_a_replaced_key_is_revoked_in_the_list_by_its_id(folder: Path) -> None:
     old = made(folder)
     new = made(folder, at=LATER, rotate=True)
     assert revoke(folder, old.id[:16], at=LAST) == old
-    told = [TrustedKey(old, THEN, LATER, LAST), TrustedKey(new, LATER, None)]
-    assert read_list(folder / "keys.json") == trusted_keys(folder / "keys.json") == told
+    expected = [TrustedKey(old, THEN, LATER, LAST), TrustedKey(new, LATER, None)]
+    assert read_list(folder / "keys.json") == trusted_keys(folder / "keys.json") == expected
     assert revoke(folder, old.id, at="2027-01-01T00:00:00.000000+00:00") == old
-    assert read_list(folder / "keys.json") == told  # the first moment stays
+    assert read_list(folder / "keys.json") == expected  # the first moment stays
 
 
 def test_the_key_in_use_is_rotated_before_it_is_revoked(folder: Path) -> None:

@@ -8,7 +8,7 @@ from tests.proof.second_verifier.bounds import (
     ratio_of,
     total_of,
 )
-from tests.proof.second_verifier.keys import Key, Trusted, parse_key, parse_keys
+from tests.proof.second_verifier.keys import Key, Trusted, Witness, parse_key, parse_keys, parse_witnesses
 from tests.proof.second_verifier.reading import (
     PAYLOAD_TYPE,
     InvalidError,
@@ -49,6 +49,7 @@ __all__ = [
     "Key",
     "Trusted",
     "UnreadableError",
+    "Witness",
     "canonical",
     "cluster_hash",
     "counted",
@@ -67,6 +68,7 @@ __all__ = [
     "parse_canonical",
     "parse_key",
     "parse_keys",
+    "parse_witnesses",
     "ratio_of",
     "request_commitment",
     "root_of",

@@ -75,6 +75,35 @@ def is_key(value: Any) -> None:
 
 
 @dataclass(frozen=True)
+class Witness(Key):
+    """The key of a witness ("Cosignatures")."""
+
+    @property
+    def short(self) -> bytes:
+        """The hash in its text and in signature lines."""
+        return sha(self.name.encode(), b"\n\x04", self.public)[:4]
+
+
+def parse_witnesses(data: bytes) -> list[Witness]:
+    """Read a file with keys of witnesses, one a line ("Cosignatures")."""
+    need(len(data) <= MIB, "too many bytes")
+    try:
+        lines = [line.strip(" \t\r") for line in data.decode().split("\n")]
+    except UnicodeDecodeError as error:
+        raise UnreadableError("no UTF-8") from error
+    found = []
+    for line in filter(None, lines):
+        parts = line.split("+", 2)
+        need(len(parts) == 3 and KEY_NAME.fullmatch(parts[0]) is not None, "no key")
+        decoded = unbase64(parts[2])
+        need(len(decoded) == 33 and decoded[0] == 4, "no key of a witness")
+        found.append(Witness(parts[0], decoded[1:]))
+        need(found[-1].short.hex() == parts[1], "the key's hash is another")
+    need(0 < len(found) <= 1_000, "no witness, or too many")
+    return found
+
+
+@dataclass(frozen=True)
 class Trusted:
     """A key that the verifier trusts, with its dates."""
 

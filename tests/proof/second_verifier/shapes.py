@@ -222,8 +222,9 @@ PREDICATES: dict[int, Kind] = {
             "clusters": list_of(fields({**CLUSTER, "entry": optional(whole), "salt": optional(hashed)})),
             "records": fields({"count": positive, "closed": hashed, "word": hashed}, may_be_missing=["word"]),
             "purge": positive,
+            "cosignatures": list_of(text, 1_000),
         },
-        may_be_missing=["records", "purge"],
+        may_be_missing=["records", "purge", "cosignatures"],
     ),
 }
 
@@ -258,6 +259,23 @@ OPENING = fields(
         "records": fields({"salt": hashed, "keys": list_of(text)}),
     },
     may_be_missing=["records"],
+)
+SIGNED_SERVING = fields(
+    {
+        "payload": is_base64,
+        "payloadType": one_of("application/vnd.disavow.serving+json"),
+        "signatures": list_of(fields({"keyid": digest, "sig": is_base64}), 1),
+    }
+)
+SERVING = fields(
+    {
+        "type": one_of("disavow/serving/v1"),
+        "model": digest,
+        "at": time,
+        "checkpoint": text,
+        "since": whole,
+        "leaves": list_of(shown_leaf),
+    }
 )
 SIGNED_WORD = fields(
     {"type": one_of("disavow/word/v1"), "payload": is_base64, "publicKey": is_base64, "signature": is_base64}

@@ -273,15 +273,17 @@ def parse_note(note: str, cosigned: bool = False) -> Note:
     hashed(root)
     signed = behind.split("\n")[:-1]
     need(cosigned or len(signed) == 1, "more than one signature")
-    signatures = []
-    for line in signed:
-        need(line.startswith("\u2014 "), "no signature line")
-        name, space, rest = line[2:].partition(" ")
-        need(space == " " and KEY_NAME.fullmatch(name) is not None, "no name of a key")
-        data = unbase64(rest)
-        need(len(data) > 4, "no signature")
-        signatures.append((name, data))
-    return Note(head.encode(), origin, int(size), unbase64(root), signatures)
+    return Note(head.encode(), origin, int(size), unbase64(root), [parse_line(line) for line in signed])
+
+
+def parse_line(line: str) -> tuple[str, bytes]:
+    """A signature line: the name, and the bytes behind it."""
+    need(line.startswith("\u2014 "), "no signature line")
+    name, space, rest = line[2:].partition(" ")
+    need(space == " " and KEY_NAME.fullmatch(name) is not None, "no name of a key")
+    data = unbase64(rest)
+    need(len(data) > 4, "no signature")
+    return name, data
 
 
 # Shapes of "The log", "The proof file", "The opening", "The receipt"

@@ -20,7 +20,15 @@ from tests.proof.second_verifier.bounds import (
     ratio_of,
     total_of,
 )
-from tests.proof.second_verifier.keys import Key, Trusted, not_revoked, parse_key, parse_keys
+from tests.proof.second_verifier.keys import (
+    Key,
+    Trusted,
+    Witness,
+    not_revoked,
+    parse_key,
+    parse_keys,
+    parse_witnesses,
+)
 from tests.proof.second_verifier.reading import (
     ERASURES,
     MIB,
@@ -46,7 +54,16 @@ from tests.proof.second_verifier.receipts import (
     require_receipt,
     unpack,
 )
-from tests.proof.second_verifier.shapes import ENVELOPE, OPENING, PREDICATES, SIGNED_WORD, STATEMENT, WORD
+from tests.proof.second_verifier.shapes import (
+    ENVELOPE,
+    OPENING,
+    PREDICATES,
+    SERVING,
+    SIGNED_SERVING,
+    SIGNED_WORD,
+    STATEMENT,
+    WORD,
+)
 from tests.proof.second_verifier.trees import (
     NOBODY,
     Note,
@@ -60,6 +77,7 @@ from tests.proof.second_verifier.trees import (
     items_of_log,
     leaf_hash,
     opened_log,
+    parse_line,
     parse_note,
     records_commitment,
     request_commitment,
@@ -88,7 +106,7 @@ class Verification:
     checkpoint: bytes | None
     model: str | None
     what_if: bool
-    asked_for: str | None
+    expected_client: str | None
     payload: bytes = b""
     payload_type: str = PAYLOAD_TYPE
     version: int = 3
@@ -107,6 +125,9 @@ class Verification:
     final: str = ""
     client: str | None = None
     word: bytes | None = None
+    witnesses: Sequence[Witness] = ()
+    quorum: int | None = None
+    serving: bytes | None = None
 
     @property
     def policy(self) -> Object:
@@ -319,10 +340,10 @@ class Verification:
 
     def placed(self) -> None:
         """Check 9."""
-        places = [cluster["leaf"] for cluster in self.clusters]
-        require(ascending(places), "clusters are not in order")
-        require(set(places) <= set(self.standing), "a cluster of no standing round")
-        require(all(self.type_at(place) == "round" for place in places), "a rebuilt round, or a closed one")
+        positions = [cluster["leaf"] for cluster in self.clusters]
+        require(ascending(positions), "clusters are not in order")
+        require(set(positions) <= set(self.standing), "a cluster of no standing round")
+        require(all(self.type_at(place) == "round" for place in positions), "a rebuilt round, or a closed one")
         for cluster in self.clusters:
             self._require_cluster(cluster)
         if self.version == 4:
@@ -332,7 +353,7 @@ class Verification:
             return
         for cluster in self.clusters:
             self._require_withdrawn(cluster)
-        self._require_maps(set(places))
+        self._require_maps(set(positions))
 
     def gone_of(self, cluster: Object) -> int:
         """How many entries have the cluster's round and position ("Version 4", checks 9 and 10)."""
@@ -386,10 +407,10 @@ class Verification:
 
     def _require_withdrawn(self, cluster: Object) -> None:
         entries = cluster["withdrawn"]
-        places = [entry["leaf"] for entry in entries]
-        require(places == sorted(places), "withdrawn slots are not in order")
+        positions = [entry["leaf"] for entry in entries]
+        require(positions == sorted(positions), "withdrawn slots are not in order")
         behind = {place for place in self.withdrawals if place > cluster["leaf"]}
-        require(set(places) <= behind, "withdrawn by no withdrawal behind the round")
+        require(set(positions) <= behind, "withdrawn by no withdrawal behind the round")
         for entry in entries:
             if entry["position"] != cluster["position"]:
                 is_closed = entry["slot"] is None and entry["salt"] is None and entry["inner"] is not None
@@ -440,7 +461,7 @@ class Verification:
 
     def bounds(self) -> None:
         """Check 12."""
-        drawn, told = self.policy["representatives"], self.predicate["bounds"]
+        drawn, written = self.policy["representatives"], self.predicate["bounds"]
         for cluster in self.clusters:
             leaf = self.leaves[cluster["leaf"]]
             require(noise_fits(self.policy, leaf, cluster), "the noise is not the policy's")
@@ -450,9 +471,9 @@ class Verification:
             )
             require(cluster["log10_odds"] == figure_of(odds), "log10_odds is another")
         largest, ratio = total_of(self.policy, self.clusters, self.leaves)
-        require(told["displacement"] == figure_of(largest), "the displacement is another")
-        require(told["ratio"] == figure_of(ratio), "the ratio is another")
-        require(told["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
+        require(written["displacement"] == figure_of(largest), "the displacement is another")
+        require(written["ratio"] == figure_of(ratio), "the ratio is another")
+        require(written["drawn"] == figure_of(drawn_of(self.clusters, drawn)), "the chance to be drawn is another")
         if self.policy["odds"] is not None:
             composed = log10_odds_of(ratio)
             require(composed is not None and composed <= nearest_log10(float(self.policy["odds"])), "odds exceeded")
@@ -483,9 +504,9 @@ class Verification:
             require(all(at >= place for at in redone), "an old round stands")
         else:
             require(start is None, "nothing was undone")
-        asked, judged, answered = times["asked_at"], times["judged_at"], times["answered_at"]
-        require(asked <= judged <= answered, "the times are not in order")
-        require(asked[:10] == self.request()["asked_at"], "asked on another day")
+        asked_at, judged, answered = times["asked_at"], times["judged_at"], times["answered_at"]
+        require(asked_at <= judged <= answered, "the times are not in order")
+        require(asked_at[:10] == self.request()["asked_at"], "asked on another day")
         require(judged[:10] == self.leaves[place]["at"], "judged on another day")
         superseded: list[int] = opened["superseded"]
         require(ascending(superseded), "superseded rounds are not in order")
@@ -505,7 +526,7 @@ class Verification:
     def named(self) -> None:
         """Check 14."""
         if self.opening is None:
-            require(self.asked_for is None, "nothing says whom it is about")
+            require(self.expected_client is None, "nothing says whom it is about")
             return
         opening = parse_canonical(self.opening, 16 * MIB)
         OPENING(opening)
@@ -532,7 +553,7 @@ class Verification:
             require(len(keys) == len(set(keys)) == said["count"], "not each record once")
             found = closed_records(unbase64(opening["records"]["salt"]), keys)
             require(found == unbase64(said["closed"]), "other records")
-        require(self.asked_for in (None, client), "it is about another client")
+        require(self.expected_client in (None, client), "it is about another client")
         if self.clusters or not self.what_if:
             self.client = client
 
@@ -551,9 +572,9 @@ class Verification:
         said = self.predicate["records"].get("word")
         require(said is not None and unbase64(said) == sha(b"disavow/word/v1\0", self.word), "another word")
         payload = unbase64(word["payload"])
-        told = parse_canonical(payload, 65_536)
-        WORD(told)
-        require((told["run"], unbase64(told["records"])) == (self.run, self.records()), "other records")
+        statement = parse_canonical(payload, 65_536)
+        WORD(statement)
+        require((statement["run"], unbase64(statement["records"])) == (self.run, self.records()), "other records")
         kind = b"application/vnd.disavow.word+json"
         message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
         require(is_signed_by_der(unbase64(word["publicKey"]), unbase64(word["signature"]), message), "forged")
@@ -583,7 +604,97 @@ class Verification:
         standing = {self.leaves[0]["initial_model"], *(self.leaves[at]["after"] for at in self.standing)}
         undone = {self.leaves[at]["after"] for at in self.rounds if at not in set(self.standing)} - standing
         require(self.model not in undone, "the model file was undone")
+        if self.serving is None:
+            raise AnotherModelError
+
+    def stated(self) -> None:
+        """Check 19."""
+        if self.serving is None:
+            return
+        envelope = parse_canonical(self.serving, 16 * MIB)
+        SIGNED_SERVING(envelope)
+        require(len(envelope["signatures"]) == 1, "no signature")
+        [signature], payload = envelope["signatures"], unbase64(envelope["payload"])
+        fitting = [each.key for each in not_revoked(self.keys) if each.key.id == signature["keyid"]]
+        require(bool(fitting), "no such trusted key, or a revoked one")
+        kind = b"application/vnd.disavow.serving+json"
+        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+        require(fitting[0].holds(unbase64(signature["sig"]), message), "the signature does not hold")
+        said = parse_canonical(payload, 16 * MIB)
+        SERVING(said)
+        head = parse_note(said["checkpoint"], cosigned=True)
+        head.require_signed(fitting[0])
+        require(head.origin == self.head.origin, "of another log")
+        require(said["since"] + items_of_log(said["leaves"]) == head.size, "leaves are missing")
+        allowed = [each.allows(said["at"], late=False) for each in self.keys if each.key == fitting[0]]
+        require(any(allowed), "the key was not in use")
+        if head.size <= len(self.leaves):
+            self._stated_before(said, head)
+        elif said["since"] == len(self.leaves) and self.version == 4:
+            self._stated_later(said, head, fitting[0])
+        elif said["model"] != self.subject:
+            raise AnotherModelError
+        if self.model not in (None, said["model"]):
+            raise AnotherModelError
+
+    def _stated_before(self, said: Object, head: Note) -> None:
+        require(root_of(self.hashes[: head.size]) == head.root, "the log was rewritten")
+        standing: list[int] = []
+        for place, leaf in enumerate(self.leaves[: head.size]):
+            if place in self.rounds:
+                standing.append(place)
+            elif leaf["type"] in ("rollback", "purge"):
+                standing = standing[: leaf["to"] - 1]
+        require(head.size > 0, "no leaves")
+        model = self.leaves[standing[-1]]["after"] if standing else self.leaves[0]["initial_model"]
+        require(said["model"] == model, "the log had another model")
+        if model == self.subject:
+            return
+        known = {self.leaves[0]["initial_model"], *(self.leaves[at]["after"] for at in self.standing)}
+        if model not in known:
+            undone = self.leaves[self.undone_at[standing[-1]]]["at"]
+            require(said["at"][:10] <= undone, "a model that was undone is served")
         raise AnotherModelError
+
+    def witnessed(self) -> None:
+        """Check 18."""
+        if not self.witnesses:
+            return
+        lines = [parse_line(line) for line in self.predicate.get("cosignatures", [])]
+        if self.checkpoint is not None:
+            kept = parse_note(self.checkpoint.decode(), cosigned=True)
+            lines += kept.signatures if kept.text == self.head.text else []
+        cosigned = set()
+        for witness in self.witnesses:
+            for name, data in lines:
+                if (name, data[:4]) != (witness.name, witness.short):
+                    continue
+                seconds = int.from_bytes(data[4:12], "big")
+                message = b"cosignature/v1\ntime %d\n%s" % (seconds, self.head.text)
+                require(len(data) == 76 and 0 < seconds <= 253_402_300_799, "no cosignature")
+                require(witness.holds(data[12:], message), "a cosignature does not hold")
+                cosigned.add(witness.public)
+        all_of_them = len({witness.public for witness in self.witnesses})
+        require(len(cosigned) >= (self.quorum or all_of_them), "too few have cosigned")
+
+    def _stated_later(self, said: Object, head: Note, signer: Key) -> None:
+        later = Verification(b"", self.keys, None, (), None, None, self.what_if, None)
+        later.version, later.predicate = self.version, self.predicate
+        later.leaves = opened_log([*self.predicate["leaves"], *said["leaves"]])
+        require(root_of([hash_in_log(leaf) for leaf in later.leaves]) == head.root, "a fork")
+        later.replay()
+        named = [leaf["key"] for leaf in later.leaves if leaf["type"] in ("run", "key")]
+        require(named[-1] is None or parse_key(named[-1]) == signer, "the log names another key")
+        require(said["model"] == later.final, "the log has another model")
+        if self.what_if:
+            if said["model"] != self.subject:
+                raise AnotherModelError
+            return
+        for cluster in self.clusters:
+            if cluster["leaf"] in later.standing:
+                require(cluster["size"] - later.gone_of(cluster) >= self.needed, "too few survivors")
+        if "purge" in self.predicate:
+            require(all(later.leaves[at]["type"] != "rebuilt" for at in later.standing), "rebuilt since")
 
     def checks(self) -> list[Callable[[], None]]:
         """All checks, in their order."""
@@ -605,6 +716,8 @@ class Verification:
             self.kept,
             self.served,
             self.vouched,
+            self.witnessed,
+            self.stated,
         ]
 
 
@@ -637,14 +750,20 @@ def verify(
     what_if: bool = False,
     client: str | None = None,
     word: bytes | None = None,
+    witnesses: bytes | None = None,
+    quorum: int | None = None,
+    serving: bytes | None = None,
 ) -> tuple[int, int | None]:
     """The exit code, and the number of the check that failed ("The checks", "The result")."""
     try:
         trusted = parse_keys(keys)
+        named = () if witnesses is None else parse_witnesses(witnesses)
     except UnreadableError:
         return 2, None
     verification = Verification(proof, trusted, opening, receipts, checkpoint, model, what_if, client)
-    verification.word = word
+    verification.word, verification.serving = word, serving
+    verification.witnesses, verification.quorum = named, quorum
+    another = None
     for number, check in enumerate(verification.checks(), start=1):
         try:
             check()
@@ -653,5 +772,7 @@ def verify(
         except UnreadableError:
             return 2, number
         except AnotherModelError:
-            return 13, number
+            another = number
+    if another is not None:
+        return 13, another
     return (0 if verification.client is not None else 3), None

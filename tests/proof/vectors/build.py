@@ -11,7 +11,7 @@ from disavow.errors import Unreadable
 from disavow.proof import canonical
 from disavow.proof.verify import CHECKS, TrustedKey, VerificationInputs, examine
 from tests.proof.made_proofs import NEXT, SERVER, STRANGER
-from tests.proof.vectors import hostile, records, short, valid
+from tests.proof.vectors import hostile, records, serving, short, valid, witnesses
 from tests.proof.vectors.vector import Vector
 
 FOLDER = Path(__file__).parent
@@ -39,6 +39,9 @@ def vectors() -> Iterator[Vector]:
     yield from records.vectors()
     yield from hostile.vectors()
     yield from records.refused()
+    yield from witnesses.vectors()
+    yield from serving.vectors()
+    yield from serving.refused()
 
 
 def build() -> dict[str, bytes]:
@@ -59,7 +62,10 @@ def build() -> dict[str, bytes]:
                     for number, data in enumerate(vector.receipts, start=1)
                 ],
                 "checkpoint": _kept(files, f"checkpoints/{vector.name}.txt", vector.checkpoint),
+                "serving": _kept(files, f"serving/{vector.name}.json", vector.serving),
                 "word": _kept(files, f"words/{vector.name}.json", vector.word),
+                "witnesses": _kept(files, f"witnesses/{vector.name}.txt", _witnesses(vector)),
+                "quorum": vector.quorum,
                 "model": vector.model,
                 "what_if": vector.what_if,
                 "expected": _expected(vector),
@@ -88,10 +94,17 @@ def _expected(vector: Vector) -> object:
             vector.what_if,
             vector.client,
             vector.word,
+            vector.serving,
+            witnesses=vector.witnesses,
+            quorum=vector.quorum,
         )
     )
     code = report.failure.exit_code if report.failure else 0
     return {"check": CHECKS.index(vector.fails) + 1, "name": vector.fails, "exit_code": code}
+
+
+def _witnesses(vector: Vector) -> bytes | None:
+    return vector.witness_file or "".join(f"{key}\n" for key in vector.witnesses).encode() or None
 
 
 def _keys(trusted: Sequence[TrustedKey]) -> bytes:

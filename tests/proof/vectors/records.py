@@ -57,16 +57,21 @@ def refused() -> Iterator[Vector]:
     """Those that must be refused."""
     world = few_records()
     made, beside, vouched = world.proof(LEAVER), world.proof(OTHER), world.proof(LEAVER, world.word(LEAVER))
-    told = made.predicate["records"]
+    records = made.predicate["records"]
     for name, about, proof, edit in (
         ("records-called-one", "one of two records", made, _records(count=1)),
         ("records-called-others", "another list", made, _records(closed=to_base64(bytes(32)))),
         ("records-called-a-client", "records, and the proof says a client", made, _dropped),
-        ("records-of-a-whole-client", "a client, and the proof says records", beside, in_predicate(records=told)),
+        (
+            "records-of-a-whole-client",
+            "a client, and the proof says records",
+            beside,
+            in_predicate(records=records),
+        ),
     ):
         yield edited(proof, name, about, "verdict", edit)
     what_if = short("records if").train(2).what_if(LEAVER)
-    yield edited(what_if, "records-of-a-what-if", "nobody asked", "verdict", in_predicate(records=told))
+    yield edited(what_if, "records-of-a-what-if", "nobody asked", "verdict", in_predicate(records=records))
     for name, about, edit in (
         ("records-none", "no record", _records(count=0)),
         ("records-null", "null in the place of records", in_predicate(records=None)),
@@ -75,7 +80,9 @@ def refused() -> Iterator[Vector]:
     ):
         yield edited(made, name, about, "statement", edit)
     old = deniable().proof(LEAVER)
-    yield edited(old, "records-in-version-3", "version 3 has no records", "statement", in_predicate(records=told))
+    yield edited(
+        old, "records-in-version-3", "version 3 has no records", "statement", in_predicate(records=records)
+    )
     yield from _openings(made, beside)
     yield from _words(world, vouched, beside)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from disavow.proof.cosignatures import WitnessKey
 from disavow.proof.verify import TrustedKey
 from tests.proof.made_proofs import SERVER, Made
 
@@ -30,6 +31,11 @@ class Vector:
     key: bytes | None = None
     """The key file, where it is another than that of `trusted`."""
     word: bytes | None = None
+    witnesses: Sequence[WitnessKey] = ()
+    quorum: int | None = None
+    witness_file: bytes | None = None
+    """The file with the witnesses' keys, where it is another than that of `witnesses`."""
+    serving: bytes | None = None
 
 
 def genuine(
@@ -43,6 +49,7 @@ def genuine(
     trusted: Sequence[TrustedKey] = TRUSTED,
     named: bool = True,
     client: str | None = None,
+    serving: bytes | None = None,
 ) -> Vector:
     """A proof that holds, with its opening."""
     return Vector(
@@ -59,4 +66,5 @@ def genuine(
         trusted,
         client,
         word=None if made.word is None else made.word.encode(),
+        serving=serving,
     )

@@ -22,8 +22,8 @@ def partition(geometry: ExactGeometry, items: torch.Tensor, k: int, seed: int = 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_separate_groups_are_found_at_any_scale(scale: float) -> None:
     # the package rounds costs to 1e-3: unscaled, tiny updates would all look alike and huge ones overflow
-    places = [0.0, 100.0, 1.0, 300.0, 101.0, 2.0, 301.0, 102.0, 302.0]
-    found = partition(line_geometry([scale * place for place in places]), torch.arange(9), 3)
+    points = [0.0, 100.0, 1.0, 300.0, 101.0, 2.0, 301.0, 102.0, 302.0]
+    found = partition(line_geometry([scale * place for place in points]), torch.arange(9), 3)
     assert found == groups_of([[0, 2, 5], [1, 4, 7], [3, 6, 8]])
 
 

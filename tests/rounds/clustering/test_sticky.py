@@ -52,8 +52,8 @@ def histories(draw: st.DrawFn) -> tuple[int, list[list[str]], list[str], list[fl
     while len(now) < k:
         now = sorted([*now, f"extra-{len(now)}"])
     # few places make ties, which are where the order could come through
-    places = draw(st.sampled_from([st.just(0.0), st.sampled_from([0.0, 1.0, 1000.0]), st.floats(-10, 10)]))
-    return k, previous, now, draw(st.lists(places, min_size=len(now), max_size=len(now)))
+    points = draw(st.sampled_from([st.just(0.0), st.sampled_from([0.0, 1.0, 1000.0]), st.floats(-10, 10)]))
+    return k, previous, now, draw(st.lists(points, min_size=len(now), max_size=len(now)))
 
 
 @PROPERTY
@@ -91,8 +91,8 @@ def test_nothing_changes_when_everybody_comes_back(
 ) -> None:
     k, previous, _, positions = history
     clients = sorted(client for group in previous for client in group)
-    places = (positions * len(clients))[: len(clients)]
-    assert settle(places, clients, previous, k) == {frozenset(group) for group in previous}
+    points = (positions * len(clients))[: len(clients)]
+    assert settle(points, clients, previous, k) == {frozenset(group) for group in previous}
 
 
 @PROPERTY
@@ -225,8 +225,8 @@ def test_ties_between_clusters_go_to_the_one_whose_first_member_comes_first(orde
 
 def test_nobody_joins_a_cluster_that_would_become_too_wide_while_others_are_near() -> None:
     """Two who lost their mates are alike: under a fixed Δ they stay together instead of widening the others."""
-    places = torch.tensor([0.0, 0.1, 10.0, 10.1, 20.0, 20.1], dtype=torch.float64)
-    geometry = ExactGeometry((places[:, None] - places).square())
+    points = torch.tensor([0.0, 0.1, 10.0, 10.1, 20.0, 20.1], dtype=torch.float64)
+    geometry = ExactGeometry((points[:, None] - points).square())
     clients = ["a", "b", "c", "d", "e", "f"]
     groups = sticky(
         geometry,

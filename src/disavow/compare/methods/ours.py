@@ -20,6 +20,7 @@ from disavow.engines.trainer import VectorisedEngine
 from disavow.erasure.erase import answer_requests
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.erasure.purge import purge
+from disavow.erasure.reporting import Reporting
 from disavow.errors import PurgeRefused
 
 
@@ -48,12 +49,12 @@ class Ours(Method):
                 options.participation.clients.remember(problem.subject.clients)
             place_request(problem.subject, ledger, options.clock())
             engine = VectorisedEngine(federation.workload, federation.trainer)
-            openings = ledger.directory.with_name("openings")
-            [answer] = answer_requests(ledger, engine, options, mechanism, openings=openings)
+            reporting = Reporting(openings=ledger.directory.with_name("openings"))
+            [answer] = answer_requests(ledger, engine, options, mechanism, reporting)
             remark = "; ".join(filter(None, (str(answer.verdict), answer.remark)))
             if self.purged:
                 try:
-                    purge(ledger, engine, options, mechanism, openings=openings)
+                    purge(ledger, engine, options, mechanism, reporting)
                 except PurgeRefused as refusal:
                     remark += f"; not purged: {refusal}"
             served = torch.from_numpy(ledger.model_before(ledger.last_round + 1))

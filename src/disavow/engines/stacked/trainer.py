@@ -315,7 +315,7 @@ class Launch:
     batch: int
 
     def block(self, batches: Sequence[Sequence[Ints]], spare: int) -> Ints:
-        """List what the device is told: numbers of samples, client by client; then the clients; then batch sizes.
+        """List what goes to the device: numbers of samples, client by client; then the clients; then batch sizes.
 
         Args:
             batches: Those of each client.

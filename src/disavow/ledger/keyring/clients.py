@@ -92,7 +92,7 @@ class Clients(Forgetting):
 
     def _give_keys(self, connection: sqlite3.Connection, ids: Sequence[str], role: int) -> dict[str, int]:
         """Draw a number, a place and a key for each of these ids, and write them down."""
-        keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_places(connection, len(ids))}
+        keys = {place: secrets.token_bytes(KEY_BYTES) for place in self._draw_positions(connection, len(ids))}
         epoch, capacity = self.epoch, int(self._fact("capacity"))
         for earlier in range(1, epoch):
             if not self._files.holds(earlier, capacity):
@@ -108,7 +108,7 @@ class Clients(Forgetting):
         note_change(connection, more=len(rows) if role == IN_USE else 0)
         return numbers
 
-    def _draw_places(self, connection: sqlite3.Connection, count: int) -> list[int]:
+    def _draw_positions(self, connection: sqlite3.Connection, count: int) -> list[int]:
         """Draw free places, so that a place says nothing about an id or about who came when."""
         [others] = connection.execute("SELECT count(*) FROM clients WHERE role != 0").fetchone()
         used = self.count() + others + self.unfinished()

@@ -124,10 +124,8 @@ class Keyring(Records, RunStates, Checks):
 
         """
         with self._writing() as connection:
-            epoch, positions = (
-                self.epoch + 1,
-                dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0")),
-            )
+            epoch = self.epoch + 1
+            positions = dict(connection.execute("SELECT number, place FROM clients WHERE marked = 0"))
             new = {number: secrets.token_bytes(KEY_BYTES) for number in positions}
             known = self._load(connection, ROWS)
             keys = {positions[number]: key for number, key in new.items()}

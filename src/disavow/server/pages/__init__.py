@@ -13,7 +13,7 @@ Content-Security-Policy forbids both.
 
 from __future__ import annotations
 
-from disavow.server.pages import login, overview, requests, run, static, tokens, verify
+from disavow.server.pages import login, openings, overview, purge, requests, run, static, tokens, verify
 from disavow.server.pages.rendering import router
 
-__all__ = ["login", "overview", "requests", "router", "run", "static", "tokens", "verify"]
+__all__ = ["login", "openings", "overview", "purge", "requests", "router", "run", "static", "tokens", "verify"]

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from disavow import wording
 from disavow.server.access import NOBODY, TABLE
-from disavow.server.pages import charts, wording
+from disavow.server.pages import charts
 
 _P = ParamSpec("_P")
 _SEE_OTHER, _UNAUTHORIZED = 303, 401
@@ -80,7 +81,7 @@ def render(request: Request, template: str, view: Mapping[str, Any], *, status: 
     the page of a route; and `query`, which gives the present address with other parameters.
 
     Args:
-        request: What was asked.
+        request: The HTTP request.
         template: The file in `templates`.
         view: What is shown. Where it has a `version`, a page that shows another one loads itself anew.
         status: Of the answer.
@@ -120,7 +121,7 @@ def show_refusal(request: Request, refusal: JSONResponse, view: Mapping[str, Any
     """Show a refusal: to a browser as a page, or by sending it to log in; to programs as it is.
 
     Args:
-        request: What was asked.
+        request: The HTTP request.
         refusal: The answer for programs.
         view: What it says.
 

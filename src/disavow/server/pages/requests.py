@@ -6,18 +6,28 @@ Forms send the browser on to the page of their request. What is refused is said 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from typing import Annotated
 
 from fastapi import Form, Query, Request, Response
 
-from disavow.domain import Approval, ErasureRequest, RequestState
-from disavow.errors import BadRequest, DisavowError, ForecastChanged
+from disavow.domain import Approval, ErasureRequest, RequestState, VerdictKind
+from disavow.errors import (
+    AlreadyForgotten,
+    BadRequest,
+    DisavowError,
+    ForecastChanged,
+    RecordErased,
+    RecordsUnchecked,
+    UnknownClient,
+    UnknownRecord,
+)
 from disavow.federation import Federation
 from disavow.server import api, forecasts, verification, views
 from disavow.server.access import Identity, Role
@@ -26,6 +36,7 @@ from disavow.server.authentication import identity_of
 from disavow.server.error_responses import message_of, status_of
 from disavow.server.forecasting import Forecasting
 from disavow.server.open_runs import request_id
+from disavow.server.pages import openings, purge
 from disavow.server.pages.rendering import page, render, router, see_other
 from disavow.server.services import services_of
 
@@ -47,18 +58,65 @@ Records = Annotated[str, Form(max_length=65_536)]
 
 @dataclass(frozen=True)
 class _RequestForm:
-    """What the form for a new request was filled in with."""
+    """What the form for a new request was filled in with.
+
+    Args:
+        run: The run.
+        client: Who asks; empty where records are looked for at every client.
+        records: The keys of records; none for the whole client.
+        everywhere: The records are to be erased wherever they are.
+        holders: Who was found to hold them, with which of them.
+
+    """
 
     run: str
     client: str
-    records: tuple[str, ...] | None
+    records: tuple[str, ...]
+    everywhere: bool = False
+    holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: str, client: str, records: str) -> _RequestForm:
+    def of(cls, run: str, client: str, records: str, everywhere: bool, holders: str = "") -> _RequestForm:
         keys = tuple(dict.fromkeys(line.strip() for line in records.splitlines() if line.strip()))
-        if len(keys) > api.MOST_RECORDS:
-            raise BadRequest(f"{len(keys)} records are too many for one request; allowed: {api.MOST_RECORDS}")
-        return cls(run, client.strip(), keys or None)
+        return cls(run, client.strip(), keys, everywhere, _parsed(holders))
+
+    def wrong(self) -> tuple[str, str] | None:
+        """Find the first field that cannot be used, and say why; None where all can."""
+        if self.everywhere and self.client:
+            return "client", "Leave it empty: the records are looked for at every client."
+        if self.everywhere and not self.records:
+            return "records", "Say which records, one key in a line."
+        if not self.everywhere and not self.client:
+            return "client", "Say who asks."
+        if len(self.records) > api.MOST_RECORDS:
+            return (
+                "records",
+                f"These are {len(self.records):,} records. Allowed: {api.MOST_RECORDS:,} in one request.",
+            )
+        if any(len(each) > api.LONGEST_ID for each in self.records):
+            return "records", f"A line is too long. Allowed: {api.LONGEST_ID:,} characters for a key."
+        return None
+
+
+def _parsed(holders: str) -> dict[str, tuple[str, ...]]:
+    """Read who holds the records, as the form carries it."""
+    try:
+        found = json.loads(holders or "{}")
+        return {str(client): tuple(map(str, held)) for client, held in found.items()}
+    except (ValueError, AttributeError, TypeError):
+        raise BadRequest("the form cannot be used: holders; nothing was filed") from None
+
+
+_FIELDS: Mapping[type[DisavowError], str] = {
+    UnknownClient: "client",
+    AlreadyForgotten: "client",
+    UnknownRecord: "records",
+    RecordErased: "records",
+    RecordsUnchecked: "records",
+}
+"""The field of the form that a refusal is about."""
+
+_SAID_BELOW = "Nothing was filed. What is wrong is said below."
 
 
 @page("/requests", "requests.html")
@@ -75,7 +133,9 @@ def list_requests(
     states = None if state is None else [state]
     shown = views.requests(runs, identity_of(request), states=states, before=before, most=_MOST)
     now = datetime.now(UTC)
+    promised = {name for name, federation in runs if federation.settings.deniability.purge == "deadline"}
     for each in shown["requests"]:
+        each["interim"] = each["run"] in promised and _is_interim(each)
         each["days_left"] = _days_left(each, now)
     return {
         **shown,
@@ -97,28 +157,52 @@ def new_request(request: Request) -> views.View:
 
 
 @router.post("/requests/new", response_model=None)
-def forecast_new_request(request: Request, run: Run, client: Client, records: Records = "") -> Response:
+def forecast_new_request(
+    request: Request,
+    run: Run,
+    client: Client = "",
+    records: Records = "",
+    everywhere: Annotated[bool, Form()] = False,
+) -> Response:
     """Show what a new request would come to, with the button that files it."""
-    return _with_forecast(request, _RequestForm.of(run, client, records))
+    form = _RequestForm.of(run, client, records, everywhere)
+    if wrong := form.wrong():
+        return _wrong(request, form, *wrong)
+    try:
+        if form.everywhere:
+            form = replace(form, holders=api.holders(request, run, form.records))
+        return _with_forecast(request, form)
+    except DisavowError as error:
+        return _refused_new(request, form, error)
 
 
 @router.post("/requests", response_model=None)
 async def file_request(
     request: Request,
     run: Run,
-    client: Client,
     key: Annotated[str, Form(min_length=1, max_length=100)],
+    client: Client = "",
     records: Records = "",
+    everywhere: Annotated[bool, Form()] = False,
+    holders: Annotated[str, Form(max_length=4_000_000)] = "",
     forecast: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """File a request as it was forecast; is the forecast another one now, it is shown first."""
-    services, identity, form = services_of(request), identity_of(request), _RequestForm.of(run, client, records)
+    services, identity = services_of(request), identity_of(request)
+    form = _RequestForm.of(run, client, records, everywhere, holders)
+    if wrong := form.wrong():
+        return _wrong(request, form, *wrong)
     try:
         federation = open_run(request, run)
         foreseen, _ = await asyncio.to_thread(_forecast_new, request, form)
         if foreseen is None or (foreseen["digest"] is not None and foreseen["digest"] != forecast):
             return await asyncio.to_thread(_with_forecast, request, form, changed=bool(forecast))
-        filed = await api.file(services, identity, run, form.client, key, form.records)
+        if form.everywhere:
+            # each under a key of its own: sent again after a crash, the form files what is missing and no more
+            for number, (holder, held) in enumerate(sorted(form.holders.items())):
+                await api.file(services, identity, run, holder, f"{key}/{number}", held)
+            return see_other(f"/requests?run={run}")
+        filed = await api.file(services, identity, run, form.client, key, form.records or None)
     except DisavowError as error:
         return _refused_new(request, form, error)
     if foreseen["digest"] is not None:
@@ -127,10 +211,7 @@ async def file_request(
 
 
 def _with_forecast(request: Request, form: _RequestForm, *, changed: bool = False) -> Response:
-    try:
-        foreseen, coming = _forecast_new(request, form)
-    except DisavowError as error:
-        return _refused_new(request, form, error)
+    foreseen, coming = _forecast_new(request, form)
     notice = "The forecast has changed since you saw it. Nothing was filed: look at it again." if changed else None
     view = {
         **_new_request(request, form),
@@ -145,18 +226,35 @@ def _with_forecast(request: Request, form: _RequestForm, *, changed: bool = Fals
 def _forecast_new(request: Request, form: _RequestForm) -> tuple[views.View | None, bool]:
     """What a new request would come to, and whether that is still being made."""
     services, federation = services_of(request), open_run(request, form.run)
-    named = (each.encode("utf-8", "surrogatepass") for each in (form.client, *(form.records or ())))
+    named = json.dumps([form.client, form.records, sorted(form.holders.items())])
+
+    def make() -> views.View:
+        if form.everywhere:
+            return views.forecast(federation.forecast(form.holders, unchecked=True, try_loading=False))
+        return views.forecast(api.foreseen(federation, form.client, form.records or None))
+
     return services.forecasting.ask(
         federation.ledger.run_id,
-        services.state.keyed_hash("forecast", *named),
+        services.state.keyed_hash("forecast", named.encode()),
         federation.ledger.changes(),
-        lambda: views.forecast(api.foreseen(federation, form.client, form.records)),
+        make,
         patience=_PATIENCE_SECONDS,
     )
 
 
+def _wrong(request: Request, form: _RequestForm, where: str, why: str) -> Response:
+    """Show the form again, with what is wrong at its field; nothing was done."""
+    view = {**_new_request(request, form), "wrong": {where: why}}
+    view |= {"notice": _SAID_BELOW, "code": BadRequest.code}
+    return render(request, "new_request.html", view, status=status_of(BadRequest(why)))
+
+
 def _refused_new(request: Request, form: _RequestForm, error: DisavowError) -> Response:
-    view = {**_new_request(request, form), "notice": message_of(error), "code": error.code}
+    why = message_of(error)
+    where = next((_FIELDS[kind] for kind in type(error).__mro__ if kind in _FIELDS), None)
+    view = {**_new_request(request, form), "notice": why if where is None else _SAID_BELOW, "code": error.code}
+    if where is not None:
+        view["wrong"] = {where: f"{why[:1].upper()}{why[1:]}."}
     return render(request, "new_request.html", view, status=status_of(error))
 
 
@@ -165,11 +263,14 @@ def _new_request(request: Request, form: _RequestForm | None = None) -> views.Vi
         "runs": _runs(request),
         "run": form.run if form else None,
         "client": form.client if form else "",
-        "records": list(form.records or ()) if form else [],
+        "records": list(form.records) if form else [],
+        "everywhere": form.everywhere if form else False,
+        "holders": {client: list(held) for client, held in sorted(form.holders.items())} if form else {},
         "key": secrets.token_urlsafe(16),
         "forecast": None,
         "forecast_coming": False,
         "policy": None,
+        "wrong": {},
         "notice": None,
         "code": None,
     }
@@ -209,6 +310,8 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
     now = federation.clock()
     actions = _actions(found, identity)
     rebuild = federation.ledger.rebuilding() if found.state is RequestState.REBUILDING else None
+    interim = purge.interim(call, name, federation, found)
+    moving = interim is not None and (interim["running"] or interim["asked_at"])
     return {
         "request": shown,
         "run": name,
@@ -225,11 +328,40 @@ def _shown(call: Request, name: str, federation: Federation, found: ErasureReque
         else {"first": rebuild.first, "last": rebuild.target, "next": federation.ledger.last_round + 1},
         "progress": views.progress(name, services.state),
         "actions": actions,
-        "poll_seconds": None if not found.pending else _SLOWLY if found.on_hold and not coming else _OFTEN,
-        "version": f"{found.state.value}, {found.approval.value}, {foreseen['digest'] if foreseen else obstacle}",
+        "interim": interim,
+        "opening": openings.is_kept(federation, found) if Role.OPERATOR in identity.roles else None,
+        **_records(federation, found, identity),
+        "poll_seconds": _poll_seconds(found, coming=coming, moving=bool(moving)),
+        "version": f"{found.state.value}, {found.approval.value}, {found.purged_at}, {bool(moving)}, "
+        f"{foreseen['digest'] if foreseen else obstacle}",
         "notice": None,
         "code": None,
     }
+
+
+def _records(federation: Federation, found: ErasureRequest, identity: Identity) -> views.View:
+    """Show which records a request names, to whoever sees clients and as long as the keyring knows; to all, the
+    commitment to them that is in the log.
+    """
+    if found.records is None:
+        return {"record_keys": None, "records_commitment": None}
+    sealed = any(event.actor is None for event in found.history)  # the keyring is not here
+    known = identity.sees_clients and not sealed
+    keys = federation.ledger.requested_records(found.number) if known else ()
+    commitment = federation.ledger.records_commitment(found.number) if found.judged else None
+    return {
+        "record_keys": sorted(keys) if keys else None,
+        "records_commitment": None if commitment is None else commitment.hex(),
+    }
+
+
+def _poll_seconds(found: ErasureRequest, *, coming: bool, moving: bool) -> int | None:
+    """How often its page is renewed; None where nothing is going to happen by itself."""
+    if moving:
+        return _OFTEN
+    if not found.pending:
+        return None
+    return _SLOWLY if found.on_hold and not coming else _OFTEN
 
 
 def _forecast(
@@ -341,9 +473,15 @@ def _runs(request: Request) -> list[str]:
     return [name for name in services_of(request).runs.names() if identity.may_use(name)]
 
 
+def _is_interim(shown: views.View) -> bool:
+    """Say whether an answered request is yet to be purged."""
+    present = shown["verdict"] not in (None, VerdictKind.NEVER_PRESENT.value)
+    return shown["state"] == RequestState.ANSWERED.value and present and shown["purged_at"] is None
+
+
 def _days_left(request: views.View, now: datetime) -> float | None:
-    """Count the days until a request is due that is still open."""
-    if request["state"] not in ("waiting", "paused", "rebuilding", "deleting"):
+    """Count the days until a request is due that is still open, or answered and yet to be purged."""
+    if request["state"] not in ("waiting", "paused", "rebuilding", "deleting") and not request["interim"]:
         return None
     since = now if request["paused_since"] is None else datetime.fromisoformat(request["paused_since"])
     return (datetime.fromisoformat(request["due"]) - since).total_seconds() / 86_400

@@ -27,6 +27,7 @@ def show_run(request: Request, run: Run) -> views.View:
     return {
         **views.run_in_short(run, federation, services_of(request).state),
         "policy": asdict(ledger.policy),
+        "purge": federation.settings.deniability.purge,
         "created_by": ledger.created_by,
         "model": ledger.served_model_digest(),
         "key": None if key is None else {"id": key.id, "name": key.name},

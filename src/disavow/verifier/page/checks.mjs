@@ -9,7 +9,7 @@ import { fromBase64, hex, join, same, utf8 } from "./bytes.mjs";
 import { holdsEd25519, holdsUnderDer } from "./ed25519.mjs";
 import { AnotherModel, need, require } from "./failures.mjs";
 import { readCanonical, textOf } from "./json.mjs";
-import { readKey, readNote } from "./keys.mjs";
+import { cosignedAt, readKey, readNote, readSignatures } from "./keys.mjs";
 import { LARGEST_WHOLE, figureOf } from "./kinds.mjs";
 import { clusterHash, clusterSizes, hashInLog, latestTime, logSize, momentOf, openLog, replay } from "./log.mjs";
 import {
@@ -188,7 +188,7 @@ function clusters(v) {
     requirePlaced(v.promised.policy, cluster, round);
   }
   if (v.version === 4) {
-    countWithdrawn(v);
+    v.gone = countWithdrawn(v.history, v.said.clusters);
     requireOwnEntries(v);
   } else {
     for (const cluster of shown) requireOwnSlot(v, cluster);
@@ -219,22 +219,23 @@ function requirePlaced(policy, cluster, round) {
   require(same(root, fromBase64(round.root)), of("a cluster does not lead to the root of the round"));
 }
 
-/** Count, over all withdrawals, who was withdrawn from each cluster shown; version 4. */
-function countWithdrawn(v) {
+/** Count, over all withdrawals, who was withdrawn from each of these clusters; version 4. */
+function countWithdrawn({ entries: withdrawals, leaves }, clustersShown) {
   const shown = new Map(
-    v.said.clusters.map((cluster, i) => [cluster.leaf, { i, cluster, round: v.leaves[cluster.leaf], root: null }]),
+    clustersShown.map((cluster, i) => [cluster.leaf, { i, cluster, round: leaves[cluster.leaf], root: null }]),
   );
-  v.gone = v.said.clusters.map(() => 0);
-  for (const entries of v.history.entries.values()) {
+  const gone = clustersShown.map(() => 0);
+  for (const entries of withdrawals.values()) {
     entries.positions.forEach((place, index) => {
       const found = shown.get(place);
       if (found === undefined) return;
       found.root ??= fromBase64(found.round.root);
       const position = entries.position(index, found.root);
       require(position < found.round.clusters, () => `round ${found.round.number}: a slot is withdrawn from no cluster of it`);
-      if (position === found.cluster.position) v.gone[found.i]++;
+      if (position === found.cluster.position) gone[found.i]++;
     });
   }
+  return gone;
 }
 
 /** The leaver's withdrawal has an entry for each of its slots; a what-if has none to show. */
@@ -389,7 +390,7 @@ function bounds(v) {
   return `displacement ${said.displacement}, √Σratio² ${said.ratio ?? "without Gaussian noise"}`;
 }
 
-// -- 13 to 17: the answer ------------------------------------------------------------------------------------------
+// -- 13 to 18: the answer ------------------------------------------------------------------------------------------
 
 function verdict(v) {
   const found = v.whatIf ? requireWhatIf(v) : requireErasure(v);
@@ -579,6 +580,7 @@ function model(v) {
   for (const place of v.history.standing) made.set(v.leaves[place].after, `it is that of round ${v.leaves[place].number}`);
   const short = given.slice(0, 16);
   require(made.has(given) || !v.history.undone.has(given), `the model file, ${short}, is that of a round that was undone`);
+  if (v.inputs.serving !== null) return `the model file, ${short}, is not the subject; check serving compares it`;
   const where = made.get(given) ?? "no round up to there made it, and a later one needs a renewed proof";
   throw new AnotherModel(`another model (${short}) than the one proved (${v.subject.slice(0, 16)}), as of head ${v.head.size}: ${where}`);
 }
@@ -604,6 +606,121 @@ async function word(v) {
   return `given ${statement.at} by the holder of key ${hex(sha256(key)).slice(0, 16)}: compare it with the client's`;
 }
 
+async function witnesses(v) {
+  const { witnesses: listed, quorum, checkpoint: kept } = v.inputs;
+  if (listed === null) return null;
+  const named = [...new Map(listed.map((witness) => [witness.identity, witness])).values()];
+  const what = "a cosignature";
+  const given = [readSignatures(v.said.cosignatures ?? [], what)];
+  if (kept !== null) {
+    const note = readNote(textOf(kept, "the older checkpoint"), "the older checkpoint", { cosigned: true });
+    if (note.body === v.head.body) given.push(note.signatures);
+  }
+  const found = new Map();
+  for (const witness of named) {
+    for (const data of given.flatMap((signatures) => signatures.get(witness.line) ?? [])) {
+      const time = await cosignedAt(witness, v.head, data);
+      require(time !== null, () => `what is said to be the cosignature of ${witness.name} is not one of this head`);
+      found.set(witness.id, Math.max(time, found.get(witness.id) ?? 0));
+    }
+  }
+  const known = new Set(named.map((witness) => witness.id)).size;
+  const needed = quorum ?? known;
+  const missing = [...new Set(named.filter((each) => !found.has(each.id)).map((each) => each.name))].slice(0, 10).join(", ");
+  const few = `the head is cosigned by ${found.size} of ${known} witnesses, and ${needed} are needed`;
+  require(found.size >= needed, missing === "" ? few : `${few}: not by ${missing}`);
+  const first = new Date(Math.min(...found.values()) * 1000).toISOString().replace(".000Z", "+00:00");
+  return `${found.size} of ${known} have cosigned the head; ${needed} are needed, the first ${first}`;
+}
+
+async function serving(v) {
+  const data = v.inputs.serving;
+  if (data === null) return null;
+  const what = "the serving statement";
+  const envelope = readCanonical(data, LARGEST, what);
+  shapes.signedServing(envelope, what);
+  require(envelope.signatures.length === 1, `${what} is not signed`);
+  const [{ keyid, sig }] = envelope.signatures;
+  const key = v.keys.withId(keyid);
+  require(key !== undefined, () => `${what} is signed by key ${keyid.slice(0, 16)}, which is not among those given`);
+  const payload = fromBase64(envelope.payload);
+  const holds = await holdsEd25519(key.bytes, fromBase64(sig), toBeSigned(shapes.SERVING_PAYLOAD, payload));
+  require(holds, () => `the signature of ${key.name} does not fit ${what}`);
+  require(v.keys.revoked(key) === undefined, `${what} is signed with a key that was revoked`);
+  const said = readCanonical(payload, LARGEST, what);
+  shapes.serving(said, what);
+  const head = readNote(said.checkpoint, `the checkpoint of ${what}`, { cosigned: true });
+  await head.requireSignedBy(key, `the checkpoint of ${what}`);
+  require(head.origin === v.head.origin, `${what} is of another run's log`);
+  require(said.since + logSize(said.leaves) === head.size, `${what} does not have the leaves that it says it has`);
+  const inUse = ({ from, until }) => (from === null || from <= said.at) && (until === null || until >= said.at);
+  require(v.keys.of(key).some(inUse), () => `the key of ${what} was not in use at ${said.at}`);
+  let found;
+  if (head.size <= v.head.size) found = servedBefore(v, said, head);
+  else if (said.since === v.head.size && v.version === 4) found = servedLater(v, said, head, key);
+  else if (said.model === v.subject) found = `the one proved; that head ${head.size} goes on from head ${v.head.size} is not shown`;
+  else throw otherServed(v, said, `it is of head ${head.size}: ask for a statement since ${v.head.size}, or a renewed proof`);
+  if (v.inputs.model !== null && v.inputs.model !== said.model) {
+    throw new AnotherModel(`another model (${v.inputs.model.slice(0, 16)}) than the one served (${said.model.slice(0, 16)}) at ${said.at}`);
+  }
+  return `at ${said.at} the server served ${said.model.slice(0, 16)}, ${found}`;
+}
+
+/** A statement whose head is a beginning of the proof's log, or the whole of it. */
+function servedBefore(v, said, head) {
+  require(same(v.prefixes.root(head.size), head.root), () => `the serving statement's head of ${head.size} leaves is not of this log: a fork`);
+  const stood = [];
+  v.leaves.slice(0, head.size).forEach((leaf, place) => {
+    if (v.history.rounds.has(place)) stood.push(place);
+    else if (leaf.type === "rollback" || leaf.type === "purge") stood.splice(leaf.to - 1);
+  });
+  const last = stood.length > 0 ? v.leaves[stood.at(-1)].after : v.promised.initial_model;
+  require(head.size > 0 && said.model === last, `the serving statement names a model that its own log did not have at ${head.size}`);
+  if (said.model === v.subject) return "the one proved";
+  const known = new Set([v.promised.initial_model, ...v.history.standing.map((place) => v.leaves[place].after)]);
+  if (!known.has(said.model)) {
+    const undone = v.leaves[v.history.undoneBy.get(stood.at(-1))].at;
+    require(said.at.slice(0, 10) <= undone, () => `the server says that it served at ${said.at} a model that was undone on ${undone}`);
+  }
+  throw otherServed(v, said, `the statement is older, of head ${head.size}`);
+}
+
+/** A statement that brings the leaves behind the proof's head: would the proof hold at its head, too? */
+function servedLater(v, said, head, key) {
+  const leaves = openLog([...v.said.leaves, ...said.leaves]);
+  const root = new Prefixes(leaves.map(hashInLog)).root(leaves.length);
+  require(same(root, head.root), () => `head ${head.size} of the serving statement does not go on from the proof's: a fork`);
+  const history = replay(leaves);
+  const last = leaves.filter((leaf) => leaf.type === "run" || leaf.type === "key").at(-1).key;
+  const isSigner = last === null || readKey(last).identity === key.identity;
+  require(isSigner, "the log is to be signed with another key than the one of the serving statement");
+  require(said.model === history.model, () => `the serving statement names a model that its own log does not have at ${head.size}`);
+  if (!v.whatIf) requireStillDeniable(v, history);
+  else if (said.model !== v.subject) throw otherServed(v, said, `a what-if says nothing of rounds behind its head ${v.head.size}`);
+  if (said.model === v.subject) return "the one proved";
+  const unchanged = unchangedInWords({ ...v, history, leaves });
+  const warning = `${unchanged}: nothing shows that they were retrained`;
+  if (unchanged && !v.warnings.includes(warning)) v.warnings.push(warning);
+  return `${count(history.rounds.size - v.history.rounds.size, "round")} later than the one proved and of the same log; the proof holds of it too`;
+}
+
+/** Of the clusters shown, those that still stand have enough survivors; and what was purged is not rebuilt. */
+function requireStillDeniable(v, history) {
+  const standing = new Set(history.standing);
+  const shown = v.said.clusters.filter((cluster) => standing.has(cluster.leaf));
+  countWithdrawn(history, shown).forEach((gone, i) => {
+    const left = shown[i].size - gone;
+    const { number } = v.leaves[shown[i].leaf];
+    require(left >= v.needed, () => `round ${number}: in the model served, only ${left} survivors are left`);
+  });
+  require(!("purge" in v.said) || history.rebuilt === 0, "a round of the model served was rebuilt approximately: nobody was purged");
+}
+
+function otherServed(v, said, why) {
+  const [served, proved] = [said.model.slice(0, 16), v.subject.slice(0, 16)];
+  return new AnotherModel(`another model (${served}), served at ${said.at}, than the one proved (${proved}), as of head ${v.head.size}: ${why}`);
+}
+
 /** All checks in order. */
 export const CHECKS = [
   ["readable", readable],
@@ -623,4 +740,6 @@ export const CHECKS = [
   ["receipts", receipts],
   ["model", model],
   ["word", word],
+  ["witnesses", witnesses],
+  ["serving", serving],
 ];

@@ -9,6 +9,11 @@ import { sha256 } from "./sha256.mjs";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$/;
 const ED25519 = 1;
+const COSIGNATURE = 4;
+const MOST_WITNESSES = 1_000;
+const TIME_BYTES = 8;
+const SIGNATURE_BYTES = 64;
+const LATEST = 253_402_300_799n; // the last second of the year 9999
 const MOST_KEYS = 10_000;
 const MOST_KEY_BYTES = 1_048_576;
 const LONGEST_NOTE = 16_384;
@@ -16,11 +21,11 @@ const SPACE = " \t\r\n";
 
 /** A public key. */
 export class PublicKey {
-  constructor(name, bytes) {
+  constructor(name, bytes, algorithm = ED25519) {
     this.name = name;
     this.bytes = bytes;
     this.id = hex(sha256(bytes));
-    this.line = `${name} ${hex(keyHash(name, bytes))}`;
+    this.line = `${name} ${hex(keyHash(name, bytes, algorithm))}`;
   }
 
   /** Two keys are the same if name and bytes are. */
@@ -29,20 +34,31 @@ export class PublicKey {
   }
 }
 
-function keyHash(name, bytes) {
-  return sha256(utf8(name), Uint8Array.of(0x0a, ED25519), bytes).subarray(0, 4);
+function keyHash(name, bytes, algorithm) {
+  return sha256(utf8(name), Uint8Array.of(0x0a, algorithm), bytes).subarray(0, 4);
 }
 
 /** Read `name+hash+base64`. */
-export function readKey(value, where) {
+export function readKey(value, where, algorithm = ED25519) {
   text(value, where);
   const [name, short, ...rest] = value.split("+");
   need(rest.length > 0 && NAME.test(name), () => `${where} is not a public key: name+hash+base64`);
   const data = fromBase64(rest.join("+"), where);
-  need(data.length === 33 && data[0] === ED25519, () => `${where} is not an Ed25519 key`);
+  const kind = algorithm === ED25519 ? "an Ed25519 key" : "the key of a witness";
+  need(data.length === 33 && data[0] === algorithm, () => `${where} is not ${kind}`);
   const key = data.subarray(1);
-  need(hex(keyHash(name, key)) === short, () => `${where} has another hash than its key`);
-  return new PublicKey(name, key);
+  need(hex(keyHash(name, key, algorithm)) === short, () => `${where} has another hash than its key`);
+  return new PublicKey(name, key, algorithm);
+}
+
+/** Read a file with keys of witnesses, one a line ("Cosignatures"). */
+export function readWitnesses(data) {
+  const what = "the file of witnesses";
+  need(data.length <= MOST_KEY_BYTES, `${what} is too large`);
+  const lines = textOf(data, what).split("\n").map((line) => line.replace(/^[ \t\r]+|[ \t\r]+$/g, ""));
+  const found = lines.filter((line) => line !== "").map((line) => readKey(line, what, COSIGNATURE));
+  need(found.length > 0 && found.length <= MOST_WITNESSES, `${what} has no key, or too many`);
+  return found;
 }
 
 /** The kind of a public key as text. */
@@ -150,6 +166,11 @@ export function readNote(note, what, { cosigned = false } = {}) {
   hash(root, `the root of ${what}`);
   const lines = signed.slice(0, -1).split("\n");
   need(cosigned || lines.length === 1, `${what} bears more than one signature`);
+  return new Note(body, origin, Number(size), fromBase64(root), readSignatures(lines, what));
+}
+
+/** Read lines with signatures: the bytes behind the hashes of their keys, by name and hash. */
+export function readSignatures(lines, what) {
   const signatures = new Map();
   for (const line of lines) {
     const [, name, encoded] = /^\u2014 ([^ ]*) (.*)$/su.exec(line) ?? [];
@@ -159,5 +180,14 @@ export function readNote(note, what, { cosigned = false } = {}) {
     const id = `${name} ${hex(data.subarray(0, 4))}`;
     signatures.set(id, [...(signatures.get(id) ?? []), data.subarray(4)]);
   }
-  return new Note(body, origin, Number(size), fromBase64(root), signatures);
+  return signatures;
+}
+
+/** When a witness cosigned a note, in seconds since 1970; null where this is not its cosignature. */
+export async function cosignedAt(witness, note, data) {
+  if (data.length !== TIME_BYTES + SIGNATURE_BYTES) return null;
+  const time = data.subarray(0, TIME_BYTES).reduce((value, byte) => value * 256n + BigInt(byte), 0n);
+  if (time === 0n || time > LATEST) return null;
+  const message = utf8(`cosignature/v1\ntime ${time}\n${note.body}`);
+  return (await holdsEd25519(witness.bytes, data.subarray(TIME_BYTES), message)) ? Number(time) : null;
 }

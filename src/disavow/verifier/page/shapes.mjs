@@ -1,4 +1,5 @@
-/** The objects of the format, field by field ("The log", "The proof file", "The opening", "The word", "The receipt"). */
+/** The objects of the format, field by field ("The log", "The proof file", "The opening", "The word", "The serving statement",
+ * "The receipt"). */
 
 import { fromBase64 } from "./bytes.mjs";
 import { need } from "./failures.mjs";
@@ -10,10 +11,12 @@ import {
 
 const MOST_REQUESTS = 10_000;
 const MOST_SLOTS_OF_RECEIPT = 1_048_576;
+const MOST_COSIGNATURES = 1_000;
 const CLOSED_ROUND_BYTES = 64;
 
 export const JSON_PAYLOAD = "application/vnd.in-toto+json";
 export const PACKED_PAYLOAD = "application/vnd.disavow.in-toto+zlib";
+export const SERVING_PAYLOAD = "application/vnd.disavow.serving+json";
 
 /** What the types of statements are. */
 export const STATEMENTS = {
@@ -144,6 +147,8 @@ const predicate = {
   times: orNull(fields({ asked_at: time, judged_at: time, answered_at: time })),
 };
 
+const shownLeaf = byType({ ...LEAVES, ...CLOSED });
+
 /** Predicates by the version of their statement. */
 export const PREDICATES = {
   3: fields({
@@ -155,13 +160,14 @@ export const PREDICATES = {
   4: fields(
     {
       ...predicate,
-      leaves: listOf(byType({ ...LEAVES, ...CLOSED })),
+      leaves: listOf(shownLeaf),
       cover: base64,
       clusters: listOf(fields({ ...cluster, entry: orNull(whole), salt: orNull(hash) })),
       records: fields({ count: positive, closed: hash, word: hash }, ["word"]),
       purge: positive,
+      cosignatures: listOf(text, MOST_COSIGNATURES),
     },
-    ["records", "purge"],
+    ["records", "purge", "cosignatures"],
   ),
 };
 
@@ -192,6 +198,15 @@ export const opening = fields(
   },
   ["records"],
 );
+
+export const signedServing = fields({
+  payload: base64,
+  payloadType: oneOf(SERVING_PAYLOAD),
+  signatures: listOf(fields({ keyid: digest, sig: base64 }), 1),
+});
+export const serving = fields({
+  type: oneOf("disavow/serving/v1"), model: digest, at: time, checkpoint: text, since: whole, leaves: listOf(shownLeaf),
+});
 
 export const signedWord = fields({ type: oneOf("disavow/word/v1"), payload: base64, publicKey: base64, signature: base64 });
 export const word = fields({ run: runId, records: hash, at: time, nonce: hash });

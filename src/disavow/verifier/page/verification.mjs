@@ -3,7 +3,7 @@
 import { toBase64, utf8 } from "./bytes.mjs";
 import { CHECKS, readReceipt, requireReceipt } from "./checks.mjs";
 import { AnotherModel, Invalid, Unreadable } from "./failures.mjs";
-import { readTrusted } from "./keys.mjs";
+import { readTrusted, readWitnesses } from "./keys.mjs";
 import { latestTime } from "./log.mjs";
 import { count, meaning, notClaimed, quoted } from "./wording.mjs";
 
@@ -15,19 +15,23 @@ const UNCHECKED = {
   receipts: "none were given",
   model: "no model was given; the subject is the model of the last standing round",
   word: "none was given",
+  witnesses: "none were named: nothing shows that others were told the same history",
+  serving: "none was given: nothing says which model the server serves",
 };
 const OUTCOMES = { 0: "valid", 1: "invalid", 2: "unreadable", 3: "names nobody", 13: "another model" };
 
 /**
  * Verify a proof, or a receipt in its place.
  *
- * `given` has bytes: `proof`, `keys`, and where they were given `opening`, `checkpoint`, `word`, `receipts` (a list); `model`,
- * the SHA-256 of a model file in hexadecimal; `client`, whom it must be about; `whatIf`, whether a what-if is asked for;
+ * `given` has bytes: `proof`, `keys`, and where they were given `opening`, `checkpoint`, `word`, `witnesses`, `serving`, `receipts`
+ * (a list); `quorum`, how many of the witnesses must have cosigned, null for all; `model`, the SHA-256 of a model file in
+ * hexadecimal; `client`, whom it must be about; `whatIf`, whether a what-if is asked for;
  * `now`, the present time as leaves have it. The report can be cloned and has only text, numbers and lists.
  */
 export async function verify(given) {
   const inputs = {
-    opening: null, checkpoint: null, word: null, model: null, client: null, now: null, receipts: [], whatIf: false, ...given,
+    opening: null, checkpoint: null, word: null, witnesses: null, quorum: null, serving: null, model: null, client: null,
+    now: null, receipts: [], whatIf: false, ...given,
   };
   const report = { checks: [], warnings: [], notClaimed: [], meaning: [], names: null, asOf: null, facts: [], receipt: false };
   let keys;
@@ -37,12 +41,17 @@ export async function verify(given) {
     return ended(report, failure, { keys: true });
   }
   if (holdsBytes(inputs.proof, RECEIPT)) return verifyReceipt(inputs, keys, report);
+  try {
+    if (inputs.witnesses !== null) inputs.witnesses = readWitnesses(inputs.witnesses);
+  } catch (failure) {
+    return ended(report, failure);
+  }
   const v = { inputs, keys, client: null, warnings: report.warnings };
   let failure = null;
   for (const [i, [name, check]] of CHECKS.entries()) {
     const result = { number: i + 1, name, state: "not reached", detail: "" };
     report.checks.push(result);
-    if (failure !== null) continue;
+    if (failure !== null && !(failure instanceof AnotherModel)) continue; // which does not say that the proof holds
     try {
       const detail = await check(v);
       Object.assign(result, detail === null ? { state: "not checked", detail: UNCHECKED[name] } : { state: "passed", detail });
@@ -66,7 +75,7 @@ function ended(report, failure, more = {}) {
   if (failure !== null) report.reason = reasonOf(failure);
   report.exitCode = failure?.exitCode ?? (report.names === null ? NAMES_NOBODY : 0);
   report.outcome = OUTCOMES[report.exitCode];
-  report.failed = report.checks.find((check) => check.state === "failed") ?? null;
+  report.failed = report.checks.findLast((check) => check.state === "failed") ?? null;
   return Object.assign(report, more);
 }
 

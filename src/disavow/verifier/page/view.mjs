@@ -4,9 +4,10 @@ import { hasEd25519 } from "./ed25519.mjs";
 import { roleOf } from "./recognise.mjs";
 import { count, quoted } from "./wording.mjs";
 
-const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "model"];
+const SINGLE = ["proof", "keys", "opening", "checkpoint", "word", "witnesses", "serving", "model"];
 const NAMES = {
-  proof: "proof", keys: "key", opening: "opening", checkpoint: "checkpoint", receipts: "receipts", word: "word", model: "model",
+  proof: "proof", keys: "key", opening: "opening", checkpoint: "checkpoint", receipts: "receipts", word: "word",
+  witnesses: "keys of witnesses", serving: "serving statement", model: "model",
 };
 const MARKS = { passed: "✓", failed: "✗", "not checked": "–", "not reached": "·" };
 const STATES = { passed: "Passed", failed: "Failed", "not checked": "Not checked", "not reached": "Not reached" };
@@ -20,7 +21,7 @@ const VERDICTS = {
     "Valid, but it names nobody",
     () => "The proof holds. To see whom it is about, add the opening, the file that the client was given.",
   ],
-  "another model": ["mixed", "≠", "Valid, but of another model", (report) => `The proof holds, but not of the model file: ${report.reason}.`],
+  "another model": ["mixed", "≠", "Valid, but of another model", (report) => `The proof holds, but not of the model in question: ${report.reason}.`],
   invalid: ["bad", "✗", "Not valid", (report) => `Do not rely on it. ${failedIn(report)}${report.reason}.`],
   unreadable: ["bad", "✗", "Cannot be read", (report) => `A file is damaged, or not what it should be. ${failedIn(report)}${report.reason}.`],
 };
@@ -44,6 +45,8 @@ const QUESTIONS = {
   receipts: "Does it fit what the client kept?",
   model: "Is it about the model that you have?",
   word: "Did the client sign that it deleted the records?",
+  witnesses: "Did others, whom you trust, see the same log?",
+  serving: "Is it about the model that the server says it serves?",
 };
 
 const failedIn = ({ failed, keys, receipt }) =>
@@ -135,9 +138,11 @@ export function runPage(source) {
       else showReport(data.report);
     });
     const client = byId("client").value;
+    const quorum = byId("quorum").valueAsNumber;
     const options = {
       client: client === "" ? null : client,
       whatIf: byId("what-if").checked,
+      quorum: Number.isInteger(quorum) && quorum > 0 ? quorum : null,
       now: new Date().toISOString().replace("Z", "000+00:00"),
     };
     worker.postMessage({ id, files: { ...given }, options });
@@ -199,6 +204,7 @@ export function runPage(source) {
     await sortIn(files);
   });
   byId("client").addEventListener("change", changed);
+  byId("quorum").addEventListener("change", changed);
   byId("what-if").addEventListener("change", changed);
   const over = (event) => {
     event.preventDefault(); // or the browser leaves the page and shows the file

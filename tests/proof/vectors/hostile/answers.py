@@ -85,11 +85,11 @@ def _without_superseded(made: Made) -> Edit:
 def openings_refused() -> Iterator[Vector]:
     world = World("together", x=1).train(2).leave(LEAVER, OTHER)
     made, other = world.proof(LEAVER), world.proof(OTHER)
-    for name, about, asked_for in (
+    for name, about, expected in (
         ("about-another-client", "another client was asked for", OTHER),
         ("about-a-homoglyph", "the client who was asked for only looks the same", "\u0441lient-01"),
     ):
-        yield vector_of(made, name, about, "opening", client=asked_for)
+        yield vector_of(made, name, about, "opening", client=expected)
     yield Vector("about-nobody", "a client was asked for, without an opening", made.proof, "opening", client=LEAVER)
     right = made.opening
     first = right.rounds[0]
@@ -208,8 +208,8 @@ def _hidden_but_receipted(world: World) -> Vector:
     def edit(statement: dict[str, Any]) -> None:
         hidden(world, 1)(statement)
         predicate = statement["predicate"]
-        told = commit_rounds(world.requests[LEAVER].rounds_salt, [2])
-        predicate["leaves"][3]["requests"][0]["rounds"] = to_base64(told)
+        commitment = commit_rounds(world.requests[LEAVER].rounds_salt, [2])
+        predicate["leaves"][3]["requests"][0]["rounds"] = to_base64(commitment)
 
     return vector_of(
         made,

@@ -321,7 +321,7 @@ def _drawn() -> Iterator[Vector]:
     made = world.proof(LEAVER)
 
     def of_one(statement: dict[str, Any]) -> None:
-        _told_of_one(statement["predicate"])
+        _claim_one_representative(statement["predicate"])
 
     def louder(statement: dict[str, Any]) -> None:
         for leaf in statement["predicate"]["leaves"]:
@@ -342,7 +342,7 @@ def _drawn() -> Iterator[Vector]:
     )
 
 
-def _told_of_one(predicate: dict[str, Any]) -> None:
+def _claim_one_representative(predicate: dict[str, Any]) -> None:
     """The bounds as they would be with one representative of each cluster."""
     policy = predicate["leaves"][0]["policy"]
     drawn, policy["representatives"] = policy["representatives"], 1

@@ -18,10 +18,10 @@ Edit = Callable[[dict[str, Any]], object]
 
 
 def vector_of(made: Made, name: str, about: str, fails: str, proof: bytes | None = None, **more: Any) -> Vector:
-    told = {"opening": made.opening.encode(), "what_if": made.what_if, **more}
-    if isinstance(told.get("checkpoint"), str):
-        told["checkpoint"] = told["checkpoint"].encode()
-    return Vector(name, about, made.proof if proof is None else proof, fails, **told)
+    files = {"opening": made.opening.encode(), "what_if": made.what_if, **more}
+    if isinstance(files.get("checkpoint"), str):
+        files["checkpoint"] = files["checkpoint"].encode()
+    return Vector(name, about, made.proof if proof is None else proof, fails, **files)
 
 
 def edited(made: Made, name: str, about: str, fails: str, edit: Edit, *, relogged: bool = False) -> Vector:

@@ -102,13 +102,13 @@ def times_refused() -> Iterator[Vector]:
             made,
             in_leaf(4, at=moment(1)),
         ),
-        ("judged-before-asked", "asked the day after the withdrawal", made, _asked_on("2026-01-02")),
+        ("judged-before-asked", "asked the day after the withdrawal", made, _requested_on("2026-01-02")),
     ):
         yield edited(proof, name, about, "rounds", edit, relogged=True)
     for name, about, edit in (
         ("withdrawal-with-a-time", "a time where a day is due", in_leaf(3, at=moment(3))),
         ("withdrawal-on-no-day", "a day that no calendar has", in_leaf(3, at="2026-02-30")),
-        ("request-with-a-time", "a time where a day is due", _asked_on(moment(3))),
+        ("request-with-a-time", "a time where a day is due", _requested_on(moment(3))),
         ("round-with-a-day", "a day where a time is due", in_leaf(1, at="2026-01-01")),
         ("times-with-days", "days where times are due", _in_times(made, asked_at="2026-01-01")),
     ):
@@ -139,7 +139,7 @@ def _in_times(made: Made, **values: str) -> Edit:
     return in_predicate(times={**made.predicate["times"], **values})
 
 
-def _asked_on(day: str) -> Edit:
+def _requested_on(day: str) -> Edit:
     return lambda statement: statement["predicate"]["leaves"][3]["requests"][0].update(asked_at=day)
 
 

@@ -375,9 +375,9 @@ def _slots() -> Iterator[Vector]:
         ("of-a-withdrawal", "a slot of the withdrawal itself", b"\1\4\0"),
         ("beyond-the-log", "a slot of a place beyond the log", b"\1\xff\xff\xff\xff\x0f\0"),
     ):
-        told = f"entries of a closed withdrawal: {about}"
+        description = f"entries of a closed withdrawal: {about}"
         edit = _set("closed withdrawal", slots=_in_bytes(partial(_instead, slots)))
-        yield edited(made, f"short-slots-{name}", told, "rounds", edit, relogged=True)
+        yield edited(made, f"short-slots-{name}", description, "rounds", edit, relogged=True)
 
 
 def _clusters() -> Iterator[Vector]:

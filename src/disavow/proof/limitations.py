@@ -1,8 +1,7 @@
-"""What a proof does not say, printed under every verdict."""
+"""What a proof does not say, shown under every verdict."""
 
 from __future__ import annotations
 
-from disavow.cli.output import Console
 from disavow.proof.bounds import log10_odds, noise_in_words, total_ratio
 from disavow.proof.leaves import APPROXIMATE_MECHANISMS
 from disavow.proof.report import Report
@@ -28,7 +27,12 @@ AVERAGED = (
 
 
 def not_claimed(report: Report) -> list[str]:
-    """The sentences that go with a proof."""
+    """Give the sentences that go with a proof.
+
+    Args:
+        report: What became of its checks.
+
+    """
     sentences, history = [_drawn(report), *NOT_CLAIMED], report.history
     noise = noise_in_words(log10_odds(total_ratio(report.bounds))) if report.holds else None
     if noise is not None:
@@ -56,9 +60,3 @@ def _drawn(report: Report) -> str:
         return sentence
     undone = f"{summary.superseded} round{' that was' if summary.superseded == 1 else 's that were'} undone"
     return f"{sentence} It was also in {undone}, whose models were released; they are not counted."
-
-
-def print_not_claimed(console: Console, report: Report) -> None:
-    """The same, a line each."""
-    for sentence in not_claimed(report):
-        console.print(sentence)

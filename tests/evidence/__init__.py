@@ -1,0 +1,1 @@
+"""The evidence pack, part by part."""
