@@ -12,7 +12,7 @@ SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
     access accountants after aggregate alignment answers api app ascent ask assemble attackers audit
-    authentication averages backdoor backend base batched batches batching before blobs bounds broadcast
+    authentication averages backdoor backend base batched batches batching before bench blobs bounds broadcast
     bucket budget build by cache calibration callbacks canonical catalogue chain charts check checks choice
     cli clustering commands commitment compare comparison compiled config convnet copying cosigning creation
     cuda current curves data database dataset decision declarations decode deliveries demo difference digits

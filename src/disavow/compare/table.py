@@ -62,7 +62,9 @@ def _left(comparison: Comparison) -> Table:
             for row in comparison.rows
             if row.scheme == name
         ]
-    return Table("What is left", ("method", *(BY_NAME[each].title for each in shown)), tuple(rows))
+    metric = comparison.described.get("accuracy_is", "accuracy")
+    titles = (BY_NAME[each].title.replace("accuracy", metric) for each in shown)
+    return Table("What is left", ("method", *titles), tuple(rows))
 
 
 def _costs(comparison: Comparison) -> Table:

@@ -125,19 +125,35 @@ def _numbers(problem: Problem, vector: Tensor) -> Floats:
     return outputs.reshape(len(outputs), -1).numpy()
 
 
+def accuracy_name(problem: Problem) -> str:
+    """Name what stands for accuracy: that, or the first metric of a task that has no classes.
+
+    Args:
+        problem: What is compared on.
+
+    """
+    if problem.subject.classes:
+        return "accuracy"
+    found = _task_figure(problem, problem.subject.initial.vector, problem.measured)
+    return "accuracy" if found is None else found[0]
+
+
 def _task_metric(problem: Problem, vector: Tensor, positions: Indices) -> float | None:
+    found = _task_figure(problem, vector, positions)
+    return found[1] if found is not None and np.isfinite(found[1]) else None
+
+
+def _task_figure(problem: Problem, vector: Tensor, positions: Indices) -> tuple[str, float] | None:
     """The first figure of the task's own evaluation; None where it does not take some records by themselves."""
-    subject = problem.subject
     if not len(positions):
         return None
     records = problem.batch(positions)
     try:
         with torch.no_grad():
-            figures = subject.task.evaluate(problem.network(vector).eval(), records)
-        found = next((float(value) for name, value in figures.items() if name != "loss"), None)
+            figures = problem.subject.task.evaluate(problem.network(vector).eval(), records)
+        return next(((name, float(value)) for name, value in figures.items() if name != "loss"), None)
     except Exception:  # the user's code: it may take its own kind of data alone
         return None
-    return found if found is not None and np.isfinite(found) else None
 
 
 def _task_loss(problem: Problem, vector: Tensor, positions: Indices) -> float:
