@@ -8,11 +8,13 @@ exit code of the command that met it::
     │   ├── MissingExtra     2   the command needs an optional part that is not installed
     │   ├── ModelMismatch    2   a model whose tensors are not those of the network that is to hold it
     │   ├── TaskError        2   a task that cannot be imported, built, trained or evaluated
+    │   ├── UnknownMethod    2   a method of unlearning that is not registered here
     │   ├── TextNamesClient  2   a text to be stored in a run that contains the id of a client
     │   ├── KeyringMissing   2   the keyring of a run is not at hand: nobody in it can be identified
     │   └── KeyringOutdated  2   the keyring is older than its run: it would bring forgotten clients back
     ├── StrategyError       17   a registered strategy failed, or returned what cannot be used
     ├── UnknownClient        7   a client that this run does not have
+    │   ├── NeverTookPart    7   a client that took part in no round that stands: there is nothing to compare
     │   └── AlreadyForgotten 7   a client who has left this run: there is nothing left to erase
     ├── UnknownRecord        7   a record that its client does not hold
     ├── RecordErased         7   a record that was erased before
@@ -36,6 +38,7 @@ exit code of the command that met it::
     │   ├── ForecastChanged 21   an approval of a forecast that is no longer the present one; nothing was approved
     │   ├── ApprovalAwaited 22   a request that is placed, and waits until somebody approves it or ends its pause
     │   ├── PurgeRefused    24   a purge after which not all rounds could be retrained; nothing was undone
+    │   ├── UpdatesNotKept  25   a method that needs clients' updates, of a run that kept none
     │   ├── RunOutdated      2   not the state of the run that its keyring knows last: a restored one, or a copy
     │   └── RunInUse         4   another process holds it
     ├── CannotRetrain       10   rounds that cannot be trained here; nothing was undone, and who asked for it waits
@@ -141,6 +144,12 @@ class TextNamesClient(ConfigError):
     code = "DSV-108"
 
 
+class UnknownMethod(ConfigError):
+    """A method of federated unlearning that is not registered here."""
+
+    code = "DSV-109"
+
+
 class StrategyError(DisavowError):
     """A strategy that somebody registered failed, or returned what cannot be used. It is no defect of disavow."""
 
@@ -159,6 +168,12 @@ class AlreadyForgotten(UnknownClient):
     """A client who has left this run and was forgotten. Which request was its own, only its opening tells."""
 
     code = "DSV-303"
+
+
+class NeverTookPart(UnknownClient):
+    """A client that took part in no round that stands: no method has anything to forget."""
+
+    code = "DSV-307"
 
 
 class UnknownRecord(DisavowError):
@@ -340,6 +355,13 @@ class PurgeRefused(RunError):
 
     code = "DSV-331"
     exit_code = 24
+
+
+class UpdatesNotKept(RunError):
+    """A method that needs what every client sent in every round, of a run that did not keep it."""
+
+    code = "DSV-341"
+    exit_code = 25
 
 
 class CannotRetrain(DisavowError):

@@ -19,6 +19,7 @@ from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.requests import sentence, who_acts
 from disavow.cli.rounds import Watch, verdict_line
+from disavow.compare import work as compare_work
 from disavow.domain import EngineChoice, RequestState, Verdict, VerdictKind, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
@@ -133,6 +134,10 @@ def erase(
         if remove_work(directory):
             progress().print(
                 f"removed {default_work(directory)}, which an interrupted audit left: it named clients"
+            )
+        if compare_work.remove_work(directory):
+            progress().print(
+                f"removed {compare_work.default_work(directory)}, which a comparison left: it held copies"
             )
         _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:

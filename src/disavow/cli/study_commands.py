@@ -204,3 +204,82 @@ def audit(
     if records is not None and not keys:
         raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")
     command.audit_client(run, client, effort, plot=plot, work=work, task=task, records=keys, as_json=json)
+
+
+@app.command(rich_help_panel="Studies")
+def compare(
+    run: RunDirectory,
+    client: Annotated[str, typer.Option(metavar="ID", help="Who leaves: a client still in.")],
+    record: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="This record of the client leaves, and not all of it. Repeatable."),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The same for the keys in a file, one a line; - for stdin."),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Methods, with commas between them; all: whatever the run allows."),
+    ] = "all",
+    seeds: Annotated[
+        int | None, typer.Option(help="Trainings of each scheme; the first is the run itself. [default: 3]")
+    ] = None,
+    references: Annotated[
+        int | None, typer.Option(help="Exact retrainings of each scheme, at least 5. [default: 5]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, three retrainings, and less effort for some measures.")
+    ] = False,
+    recompute_updates: Annotated[
+        bool,
+        typer.Option(
+            "--recompute-updates",
+            help="Compute what clients sent, where the run did not keep it; a server could not.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write table.md, table.csv, compare.json and pareto.svg and .png."),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where pieces are kept, also afterwards. [default: RUN.compare, deleted]"),
+    ] = None,
+    task: TaskFactory = None,
+    json: Json = False,
+) -> None:
+    """Compare methods of federated unlearning on one run: what each costs, and what it leaves of a client.
+
+    Every method starts from the same training, gets the same request, and is measured beside exact retrainings,
+    whose own scatter is the yardstick. The run is only read. A comparison that was interrupted goes on when it is
+    called again. Exit 25: a method that was named needs clients' updates, which the run did not keep.
+
+    **Example:** `disavow compare runs/first --client client-07`
+
+    **Example:** `disavow compare runs/first --client client-07 --quick --recompute-updates --output compared`
+
+    **Example:** `disavow compare runs/first --client client-07 --methods retrain,ours,fine-tune --seeds 5`
+
+    **Example:** `disavow compare runs/first --client hospital-3 --record patient-17`
+    """
+    from disavow.cli.files import read_lines
+
+    with needs("train"):
+        from disavow.cli import compare as command
+        from disavow.compare.choice import Effort
+    effort = Effort.chosen(seeds, references, quick=quick, recompute=recompute_updates)
+    wanted = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
+    if records is not None and not wanted:
+        raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")
+    command.compare_methods(
+        run,
+        client,
+        [name.strip() for name in methods.split(",") if name.strip()],
+        effort,
+        records=wanted,
+        output=output,
+        work=work,
+        task=task,
+        as_json=json,
+    )

@@ -56,7 +56,7 @@ def run_rounds(runs: Sequence[BatchedRun]) -> list[Round]:
         for each, (opening, clients) in zip(runs, opened, strict=True)
     ]
     training: list[_Trained] = []
-    for wave in _waves(asks):
+    for wave in waves(asks):
         updates = runs[0].engine.trainer.train(asks[wave])
         # a GPU goes on with these while the rounds of those before them are closed
         closed.add(training)
@@ -91,8 +91,13 @@ def _model_after(ledger: Ledger, number: int) -> Model:
     return Model(ledger.layout, torch.from_numpy(ledger.model_after(number)))
 
 
-def _waves(asks: Sequence[Ask]) -> Iterator[slice]:
-    """Asks that are trained in one call."""
+def waves(asks: Sequence[Ask]) -> Iterator[slice]:
+    """Divide asks into those that are trained in one call.
+
+    Args:
+        asks: One for each federation.
+
+    """
     start = clients = 0
     for i, ask in enumerate(asks):
         clients += len(ask.clients)

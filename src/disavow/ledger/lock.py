@@ -42,7 +42,7 @@ class Lock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = self._holder()
+            holder = _holder(self._descriptor)
             os.close(self._descriptor)
             raise RunInUse(f"{directory} is in use by {holder}; wait for it, or stop it, then try again") from None
         self._sign()
@@ -61,13 +61,6 @@ class Lock:
         with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, only without a name
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
-
-    def _holder(self) -> str:
-        try:
-            holder = json.loads(os.pread(self._descriptor, 4096, 0))
-            return f"process {holder['pid']} ({holder['command']}, since {holder['since']})"
-        except (ValueError, KeyError, TypeError):
-            return "another process"
 
     def refuse_lost(self, connection: sa.Connection) -> None:
         """Refuse to write once the lock is lost. A file's lock lasts as long as its process.
@@ -94,3 +87,38 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def refuse_in_use(directory: Path) -> None:
+    """Refuse a run that another process writes to, without taking the lock or leaving a trace in it.
+
+    A run whose rows are in a database server has its lock there, and is not refused here.
+
+    Args:
+        directory: The run.
+
+    Raises:
+        RunInUse: Another process holds it.
+
+    """
+    try:
+        with open_folder(directory, follow=True) as folder:
+            descriptor = open_file(directory / NAME, os.O_RDONLY, folder)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(descriptor)
+        raise RunInUse(f"{directory} is in use by {holder}; wait for it, or stop it, then try again") from None
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """Who wrote its name into a lock's file."""
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {holder['pid']} ({holder['command']}, since {holder['since']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,1 @@
+"""Compare methods of federated unlearning on one run: the same training, the same request, the same measures."""

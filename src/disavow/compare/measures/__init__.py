@@ -1,0 +1,1 @@
+"""What models are measured by, one file each."""

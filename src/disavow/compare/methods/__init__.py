@@ -1,0 +1,1 @@
+"""Methods of federated unlearning, one file each, written from their papers."""

@@ -1,0 +1,1 @@
+"""Ways to train a federation before anybody leaves, one file each."""

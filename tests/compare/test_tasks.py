@@ -1,0 +1,86 @@
+"""Comparisons of other things than images: tasks with a loss of their own, and records of a client that stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import disavow
+from disavow import config
+from disavow.audit.subject import subject_of
+from disavow.compare.choice import Effort
+from disavow.compare.comparison import compare
+from disavow.compare.method import METHODS
+from disavow.compare.problem import Problem, problem_of
+from disavow.compare.table import to_markdown
+from disavow.federation import Federation
+from tests.audit.making import CLIENT, hashes_of, keys_of
+from tests.audit.test_record_audit import images_of
+from tests.audit.test_task_audit import Survival, regression
+
+QUICK = Effort(seeds=1, references=3, quick=True, recompute=True)
+OWN = ("retrain-from-scratch", "retrain", "ours", "ours-purged", "federaser")
+
+
+def keyed() -> disavow.Task:
+    """A regression whose records have names."""
+    return regression(record_keys={f"clinic-{i}": [f"p{j}" for j in range(12)] for i in range(5)})
+
+
+def trained(directory: Path, task: disavow.Task) -> Path:
+    policy = disavow.Policy(k=2, x=2, draws="seeded")
+    settings = config.from_values({"engine": {"name": "sequential"}}, source="tests")
+    with Federation.create(directory, task, policy=policy, rounds=2, settings=settings) as run:
+        run.train()
+    return directory
+
+
+def problem_in(directory: Path, client: str, **more: Any) -> Problem:
+    keys = keys_of(directory)
+    return problem_of(subject_of(directory, client, keys=keys, **more), keys=keys)
+
+
+@pytest.mark.parametrize("records", [(), ("p3", "p7")])
+def test_a_regression_is_compared_by_losses(records: tuple[str, ...], tmp_path: Path) -> None:
+    directory = trained(tmp_path / "run", keyed())
+    before = hashes_of(directory)
+    problem = problem_in(directory, "clinic-1", task=keyed(), records=records)
+    found = compare(problem, [METHODS[name] for name in OWN], QUICK, work=tmp_path / "work")
+    assert hashes_of(directory) == before
+    assert {"backdoor", "reconstruction"} <= set(found.unmeasured)
+    for row in found.rows:
+        assert {"loss", "leaver_loss", "agreement", "relearning"} <= set(row.estimates)
+    rows = {row.method.name: row.estimates for row in found.rows}
+    clients = 5 if records else 4
+    assert rows["retrain-from-scratch"]["client_epochs"].mean == 2 * clients
+    assert "loss on the leaver" in to_markdown(found)
+
+
+def test_a_survival_model_is_compared_without_attackers(tmp_path: Path) -> None:
+    directory = trained(tmp_path / "run", Survival())
+    problem = problem_in(directory, "clinic-1", task=Survival())
+    methods = [METHODS[name] for name in ("retrain", "ours", "distillation")]
+    found = compare(problem, methods, QUICK, work=tmp_path / "work", named=False)
+    assert "best_attacker" in found.unmeasured
+    names = {row.method.name for row in found.rows}
+    assert {"retrain", "ours"} <= names
+    # a method that does not know how this model is called is left out, with its error
+    assert names | set(found.skipped) == {"retrain", "ours", "distillation"}
+
+
+def test_records_of_an_image_client_leave_and_the_client_stays(compared: Path, tmp_path: Path) -> None:
+    keys = images_of(compared, 12)
+    problem = problem_in(compared, CLIENT, records=keys)
+    assert problem.remaining == problem.subject.clients
+    names = ("retrain-from-scratch", "ours", "federaser", "fine-tune", "gradient-ascent")
+    found = compare(problem, [METHODS[name] for name in names], QUICK, work=tmp_path)
+    rows = {row.method.name: row.estimates for row in found.rows}
+    assert rows["retrain-from-scratch"]["client_epochs"].mean == 3 * 8 * 2
+    assert found.described["leaving_records"] == 12
+    whole = problem.workload(0, without_leaver=False).parts[CLIENT]
+    left = problem.workload(0, without_leaver=True).parts[CLIENT]
+    assert len(whole) - len(left) == 12
+    assert all(torch.isfinite(torch.tensor(each.values)).all() for row in rows.values() for each in row.values())
