@@ -31,7 +31,8 @@ def import_libraries() -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise TaskError(f"adapters need {error.name}: {how_to_install('llm')}") from None
-    transformers.utils.logging.disable_progress_bar()  # what is shown of a run's progress is shown by its commands
+    # what is shown of a run's progress is shown by its commands
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return transformers, peft
 
 
