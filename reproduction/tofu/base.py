@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,8 @@ def make_base(recipe: Recipe, text: Path, tofu: Path, folder: Path, *, device: s
         show_progress=False,
     )
     made.train_from_iterator([*prose, *questions], trainer)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **MARKS)
+    fast: Any = transformers.PreTrainedTokenizerFast
+    tokenizer = fast(tokenizer_object=made, **MARKS)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(recipe.seed)
     config = transformers.LlamaConfig(
@@ -102,7 +104,8 @@ def make_base(recipe: Recipe, text: Path, tofu: Path, folder: Path, *, device: s
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    model = transformers.LlamaForCausalLM(config).to(device)
+    model: Any = transformers.LlamaForCausalLM(config)
+    model = model.to(device)
     tokens = _stream_of(made, prose, questions, recipe)
     _train(model, tokens.to(device), recipe, device)
     model = model.to("cpu", torch.float32)

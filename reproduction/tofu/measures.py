@@ -83,7 +83,8 @@ def truth_ratios(network: nn.Module, reader: Reader, questions: Sequence[Graded]
     wrong = probabilities(network, reader, [(each.question, answer) for each in questions for answer in each.wrong])
     sizes = np.cumsum([0, *(len(each.wrong) for each in questions)])
     means = np.array([wrong[start:end].mean() for start, end in pairwise(sizes)])
-    return means / np.maximum(right, np.finfo(float).tiny)
+    ratios: np.ndarray = means / np.maximum(right, np.finfo(float).tiny)
+    return ratios
 
 
 def forget_quality(unlearned: np.ndarray, retained: np.ndarray) -> float:
