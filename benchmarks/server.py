@@ -4,21 +4,25 @@ python -m benchmarks server
 
 Filing: 1,000 clients of a run are filed for by 50 connections at once; the worker trains that run all the while.
 Each filing is durable before it is answered. Pages: a run with 1,000 rounds and 10,000 requests; the median and the
-slowest of ten calls, over a connection that is kept.
+slowest of ten calls, over a connection that is kept, and the first call before them. Approvals: of that run, each
+as it was forecast. `cpu_ms` is the processor time that the service took for a call, which other work on the machine
+hardly changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -52,6 +56,7 @@ PAGES = (
     "/v1/requests?run=run",
     "/v1/requests?run=run&state=waiting&before=5000",
     "/v1/requests/run-5000",
+    "/v1/requests/run-5000/forecast",
     "/v1/runs/run",
     "/v1/runs/run/rounds",
     "/v1/runs/run/departures",
@@ -97,12 +102,12 @@ def _filing(folder: Path) -> dict[str, object]:
     with Federation.create(folder / "runs" / "run", settings, keys=folder / "keys") as federation:
         federation.train(rounds=1)
         clients = federation.clients()
-    with _served(folder, worker=True) as (url, headers):
+    with _served(folder, worker=True) as (url, headers, cpu_seconds):
         _wait_for_training(url, headers)
         begun = _rounds(url, headers)
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), cpu_seconds()
         taken = asyncio.run(_file_all(url, headers, clients))
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
         trained = _rounds(url, headers) - begun
         counts = httpx.get(f"{url}/v1/runs/run", headers=headers, timeout=60).json()["requests"]
     numbers = [number for number, _ in taken]
@@ -114,6 +119,7 @@ def _filing(folder: Path) -> dict[str, object]:
         "doubled": len(numbers) - len(set(numbers)),
         "seconds": seconds,
         "rounds_meanwhile": trained,
+        "cpu_ms": 1000 * cpu / len(clients),
         "p50_ms": 1000 * times[len(times) // 2],
         "p99_ms": 1000 * times[int(len(times) * 0.99)],
         "slowest_ms": 1000 * times[-1],
@@ -163,29 +169,47 @@ def _pages(folder: Path) -> Iterator[dict[str, object]]:
         for first in range(0, REQUESTS, 1000):
             federation.place(clients[first : first + 1000], by="benchmarks")
     with (
-        _served(folder, worker=False) as (url, headers),
+        _served(folder, worker=False) as (url, headers, cpu_seconds),
         httpx.Client(base_url=url, headers=headers, timeout=600) as http,
     ):
         for page in PAGES:
-            times = []
-            for _ in range(CALLS + 1):
+            times, cpu = [], 0.0
+            for call in range(CALLS + 1):
+                if call == 1:
+                    cpu = cpu_seconds()
                 start = time.perf_counter()
                 http.get(page).raise_for_status()
                 times.append(1000 * (time.perf_counter() - start))
-            document = {"page": page, "rounds": ROUNDS + 1, "requests": REQUESTS}
             yield {
-                **document,
-                "p50_ms": statistics.median(times[1:]),
-                "slowest_ms": max(times[1:]),
-                "first_ms": times[0],
+                "page": page,
+                "rounds": ROUNDS + 1,
+                "requests": REQUESTS,
+                **_summary(times),
+                "cpu_ms": 1000 * (cpu_seconds() - cpu) / CALLS,
             }
+        yield {"call": "approval", "waiting": REQUESTS, **_summary(list(_approve_some(http)))}
+
+
+def _summary(times: Sequence[float]) -> dict[str, float]:
+    """Median and slowest of all calls but the first; and the first."""
+    return {"p50_ms": statistics.median(times[1:]), "slowest_ms": max(times[1:]), "first_ms": times[0]}
+
+
+def _approve_some(http: httpx.Client) -> Iterator[float]:
+    """Approve some requests, each as it is forecast, which an approval does once more; milliseconds of each."""
+    for number in range(1, CALLS + 2):
+        path = f"/v1/requests/run-{number}"
+        digest = http.get(f"{path}/forecast").raise_for_status().json()["digest"]
+        start = time.perf_counter()
+        http.post(f"{path}/approval", json={"forecast": digest}).raise_for_status()
+        yield 1000 * (time.perf_counter() - start)
 
 
 @contextmanager
-def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]]]:
-    """Serve the runs of a folder in processes of their own; where, and a token for it."""
+def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str], Callable[[], float]]]:
+    """Serve the runs of a folder in processes of their own; where, a token for it, and its CPU seconds so far."""
     state = State(folder / "state")
-    roles = frozenset({Role.OPERATOR, Role.VIEWER})
+    roles = frozenset({Role.OPERATOR, Role.VIEWER, Role.APPROVER})
     token, _ = tokens.create(state, name="benchmarks", roles=roles, runs=None, now=time.time(), expires_at=None)
     state.close()
     folders = ("--runs", folder / "runs", "--keys", folder / "keys", "--state", folder / "state")
@@ -200,11 +224,18 @@ def _served(folder: Path, *, worker: bool) -> Iterator[tuple[str, dict[str, str]
     )
     assert process.stdout is not None
     try:
-        started = json.loads("".join(process.stdout.readline() for _ in range(4)))
-        yield started["url"], {"Authorization": f"Bearer {token}"}
+        url = json.loads("".join(process.stdout.readline() for _ in range(4)))["url"]
+        httpx.get(f"{url}/readyz", timeout=60).raise_for_status()
+        yield url, {"Authorization": f"Bearer {token}"}, partial(_cpu_seconds, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
+
+
+def _cpu_seconds(process: int) -> float:
+    """Read the processor time of a process so far, without that of its children."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -11,28 +11,29 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
+    adapter adapters export model
     access accountants after aggregate alignment answers api app ascent ask assemble attackers audit
     authentication averages backdoor backend base batched batches batching before bench blobs bounds broadcast
-    bucket budget build by cache calibration callbacks canonical catalogue chain charts check checks choice
-    cli clustering commands commitment compare comparison compiled config convnet copying cosigning creation
-    cuda current curves data database dataset decision declarations decode deliveries demo difference digits
-    distances distillation document domain dropout dry elements env envelope epsilon erase error errors
-    escaping evidence exclusions factory facts fats fedaccum federaser fedrecover files filing findings fine
-    fixed flower folder folders follow forecast forecasting forecasts forgetting forging fsck fused game
-    gaussian geometry gradient graphs heads history hub id identity images init initial inspection intervals
-    journal judge key keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing
-    loading local lock log login lookup loss mdav measures members membership memory merkle messages metered
-    method methods metrics migrations mini mlflow models monitor negation network node nodes noise notes nvrtc
-    objectives oidc open opendsr opened ours output overview pack pages parameters participation partition
-    partitioners passphrase pdf perturb pieces pkcs8 placement plan planted plot pool postgres power precision
-    predictions privacy problem progress protection protocol prove pseudonyms randomness rapid reader
-    reconstruction record records relearning removal rendering replies report reporting reproducibility resnet
-    responses restored results retention retrain retraining roc roster rows run runs sampled samples sampling
-    schema sealed search secrets sequential serve server services serving settings sgd shards show sifu
-    signals simulated sources sqlite stack stacked state statement states static status step sticky store
-    stored strategies stream study subject summary table tensorboard texts theorem threads tiling toml tracing
-    tracker tracking train trained trainer training transaction tune user validation vectors verification
-    verifier verify versions views watch watching webhooks without word wording work worker workload written
+    bucket budget build by cache calibration callbacks canonical catalogue chain charts check checks choice cli
+    clustering commands commitment compare comparison compiled config convnet copying cosigning creation cuda
+    current curves data database dataset decision declarations decode deliveries demo difference digits
+    distances distillation document domain dropout dry elements env envelope epsilon erase error errors escaping
+    evidence exclusions factory facts fats fedaccum federaser fedrecover files filing findings fine fixed flower
+    folder folders follow forecast forecasting forecasts forgetting forging fsck fused game gaussian geometry
+    gradient graphs heads history hub id identity images init initial inspection intervals journal judge key
+    keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing loading local lock log
+    login lookup loss mdav measures members membership memory merkle messages metered method methods metrics
+    migrations mini mlflow models monitor negation network node nodes noise notes nvrtc objectives oidc open
+    opendsr opened ours output overview pack pages parameters participation partition partitioners passphrase
+    pdf perturb pieces pkcs8 placement plan planted plot pool postgres power precision predictions privacy
+    problem progress protection protocol prove pseudonyms randomness rapid reader reconstruction record records
+    relearning removal rendering replies report reporting reproducibility resnet responses restored results
+    retention retrain retraining roc roster rows run runs sampled samples sampling schema sealed search secrets
+    sequential serve server services serving settings sgd shards show sifu signals simulated sources sqlite
+    stack stacked state statement states static status step sticky store stored strategies stream study subject
+    summary table tensorboard texts theorem threads tiling toml tracing tracker tracking train trained trainer
+    training transaction tune user validation vectors verification verifier verify versions views warming watch
+    watching webhooks without word wording work worker workload written
 """
 # what PyTorch, SQLAlchemy, statistics, cryptography or plain English call it
 

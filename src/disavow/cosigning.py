@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from disavow.config import WitnessSettings
 from disavow.domain import escaped
@@ -97,6 +97,10 @@ def _key_of(text: str) -> WitnessKey:
         raise ConfigError(str(error)) from None
 
 
+_Question: TypeAlias = "tuple[Witness, int, Sequence[bytes]]"
+"""A witness to ask, the size that it should have seen last, and the proof from there."""
+
+
 @dataclass(frozen=True)
 class _WantsProof:
     """A witness has seen another size than was thought: whoever asks it needs a proof from there."""
@@ -164,11 +168,13 @@ class Cosigner:
             return
         while (late := self._next(0)) is not None:
             self._take(ledger, late)
-        head = ledger.cosigned_head()
+        with ledger.snapshot() as snapshot:
+            head = snapshot.cosigned_head()
+            questions = [] if head is None else self._questions(snapshot, head, proving=proving)
         if head is None:
             self._tell("the log is not signed, and no witness can cosign it: `disavow keygen` makes a key", (None,))
             return
-        found = self._ask(ledger, head, [each for each in self._missing(head) if proving or self._is_due(each)])
+        found = self._ask(ledger, head, questions)
         cosigned = replace(head, lines={**head.lines, **found})
         standing = _standing(cosigned, self.settings)
         whys = [self._patience[each.key].reason for each in self._missing(cosigned)]
@@ -191,24 +197,28 @@ class Cosigner:
     def _is_due(self, witness: Witness) -> bool:
         return time.monotonic() >= self._patience[witness.key].until
 
-    def _ask(self, ledger: Ledger, head: CosignedHead, witnesses: Sequence[Witness]) -> dict[str, str]:
+    def _questions(self, reader: Reader, head: CosignedHead, *, proving: bool) -> list[_Question]:
+        """Whom to ask now, each with the size that it should have seen last and the proof from there."""
+        due = [each for each in self._missing(head) if proving or self._is_due(each)]
+        idle = [each for each in due if not self._patience[each.key].busy]
+        if idle and self._sizes is None:
+            self._sizes = reader.sizes_cosigned([each.key for each in self._witnesses])
+        sizes = {each.key: (self._sizes or {}).get(each.key, 0) for each in idle}
+        proofs = {size: reader.consistency_since(size, head.size) for size in set(sizes.values()) if size}
+        return [(each, sizes[each.key], proofs.get(sizes[each.key], ())) for each in idle]
+
+    def _ask(self, ledger: Ledger, head: CosignedHead, questions: Sequence[_Question]) -> dict[str, str]:
         """Ask some witnesses at once and keep what they give; what comes too late is kept the next time.
 
         Only this thread reads the ledger: whoever asks a witness that has seen another size gets a proof from here.
         """
         deadline = time.monotonic() + self.settings.timeout
-        idle = [each for each in witnesses if not self._patience[each.key].busy]
-        if idle and self._sizes is None:
-            self._sizes = ledger.sizes_cosigned([each.key for each in self._witnesses])
-        sizes = {each.key: (self._sizes or {}).get(each.key, 0) for each in idle}
-        proofs = {size: ledger.consistency_since(size, head.size) for size in set(sizes.values()) if size}
-        for witness in idle:
+        for witness, known, proof in questions:
             self._patience[witness.key].busy = True
-            known = sizes[witness.key]
-            arguments = (witness, head, known, proofs.get(known, ()), deadline)
+            arguments = (witness, head, known, proof, deadline)
             threading.Thread(target=self._run, args=arguments, daemon=True).start()
         found: dict[WitnessKey, str] = {}
-        waiting = {each.key for each in idle}
+        waiting = {witness.key for witness, _, _ in questions}
         while waiting and (heard := self._next(deadline - time.monotonic())) is not None:
             if isinstance(heard, _Answered) and heard.size == head.size:
                 waiting.discard(heard.witness)

@@ -303,11 +303,15 @@ class Status:
         """The rounds that stand, in order."""
         return [summary for summary in self.rounds if summary.standing]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, rounds: bool = True) -> dict[str, Any]:
         """The same for machines.
+
+        Args:
+            rounds: With every round, however many there are.
 
         Returns:
             Values that `json.dumps` takes.
+
         """
         return {
             "run": self.run,
@@ -327,7 +331,7 @@ class Status:
             "budget": asdict(self.budget) if self.budget else None,
             "engine": self.engine.to_json() if self.engine else None,
             "log10_odds": asdict(self.odds) if self.odds else None,
-            "rounds": [summary.to_json() for summary in self.rounds],
+            **({"rounds": [summary.to_json() for summary in self.rounds]} if rounds else {}),
             "open_requests": len(self.due),
             "next_due": None if not self.due else self.due[0].to_json(),
             "purge": None if self.purge is None else self.purge.to_json(),

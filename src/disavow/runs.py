@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from disavow import config
 from disavow.config import Settings
@@ -730,7 +730,12 @@ def budget_of(settings: Settings) -> Budget | None:
 def _bound_to_task(settings: Settings, loaded: LoadedTask) -> Settings:
     """The settings that a run with a task keeps: how many clients it has, and the full path of its module."""
     path = settings.task.path
-    found = {"clients": len(loaded.samples), "path": str(Path(path).expanduser().absolute()) if path else None}
+    found: dict[str, Any] = {
+        "clients": len(loaded.samples),
+        "path": str(Path(path).expanduser().absolute()) if path else None,
+    }
+    if settings.task.factory is not None and loaded.task.kept_options is not None:
+        found["options"] = dict(loaded.task.kept_options)
     bound = settings.model_copy(update={"task": settings.task.model_copy(update=found)})
     return config.from_values(bound.model_dump(exclude_unset=False), source="task")
 

@@ -18,7 +18,6 @@ import pytest
 
 from disavow.errors import ConfigError, LedgerError, RunMissing, UnknownRequest, VerificationError
 from disavow.evidence.pdf import print_pdf
-from disavow.federation import Federation
 from disavow.ledger import Ledger
 from disavow.proof.envelope import Envelope
 from disavow.wording import day
@@ -27,8 +26,7 @@ from tests.cli.process import disavow as in_process
 from tests.cli.signed_run import LEAVER, SECRET, STAYER, World, tampered
 
 BASE = {"evidence.html", "keys.json", "checkpoint.txt", "request.json", "SHA256SUMS"}
-SERVING = {"serving.json"} if hasattr(Federation, "serving_statement") else set[str]()
-PROVED = BASE | {"proof.json", "verify.html"} | SERVING
+PROVED = BASE | {"proof.json", "serving.json", "verify.html"}
 WHO = ("--by", "the officer")
 
 
@@ -98,7 +96,7 @@ def test_a_deniable_answer(copied: World, pack: Callable[..., Path]) -> None:
     assert verified.status == 3, verified.stdout
     passed = {each["name"]: each["passed"] for each in json.loads(verified.stdout)["checks"]}
     assert passed["history"] is True
-    assert passed.get("serving", True) is True
+    assert passed["serving"] is True
 
 
 def test_every_file_has_its_digest_and_is_for_its_owner_alone(copied: World, pack: Callable[..., Path]) -> None:

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disavow.domain import Cluster, ClusterEvidence, Policy, RebuiltEvidence, Slot, Verdict, VerdictKind
-from disavow.erasure.judge import judge
+from disavow.erasure.judge import judge, judge_growing
 from disavow.ledger import Ledger, fsck, journal, log
-from disavow.ledger.evidence import evidence
+from disavow.ledger.evidence import evidence, growing
+from disavow.ledger.members import Members
 from tests.ledger.making import LAYOUT, POLICY, create, files_of, member, record_next
 from tests.rounds.builders import MOMENT, PROPERTY
 
@@ -87,8 +88,12 @@ class Story:
 
     def judged(self, leavers: set[str], policy: Policy) -> Verdict:
         with self.ledger._connect() as connection:
-            members = self.ledger.members
-            return judge(evidence(connection, members, numbers_of(self.ledger, leavers), policy), policy)
+            members, numbers = self.ledger.members, numbers_of(self.ledger, leavers)
+            # nothing is remembered in these: every round is looked at anew, and the first ones alone at first
+            by_and_by = growing(connection, Members(members.keyring, members.run_id), numbers, policy, at_first=1)
+            first = judge_growing(by_and_by, policy)
+            assert first == judge(evidence(connection, members, numbers, policy), policy)
+            return first
 
     def withdraw(self, leavers: set[str], rollback_to: int | None, *, delete: bool) -> None:
         """As an erasure does it, whatever the verdict; half of the time also forget them."""

@@ -21,7 +21,7 @@ from disavow.ledger import Ledger, fsck, journal, log
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.members import UNKNOWN
 from disavow.ledger.restored import Restored
-from disavow.ledger.run_state import state_of
+from disavow.ledger.run_state import RunState, state_of
 from disavow.ledger.schema import memberships, requests, rounds
 from tests.ledger.making import IDS, MOMENT, create, files_of, record_next, two_clusters
 from tests.refusals import refuses
@@ -222,6 +222,31 @@ def test_a_kill_between_noting_a_head_and_committing_it_is_no_older_run(tmp_path
         record_next(ledger)
     with Ledger.open(tmp_path / "run", write=True) as ledger:
         assert not ledger.restored.older
+
+
+def test_a_process_that_confirms_late_does_not_take_the_keyring_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has committed; before it says so, another one commits too, and says so only after it."""
+    with create(tmp_path / "run") as holder, Ledger.open(tmp_path / "run", shared=True) as other:
+        confirm, called = Keyring.confirm, list[tuple[Keyring, RunState]]()
+
+        def confirm_late(keyring: Keyring, state: RunState) -> None:
+            called.append((keyring, state))
+            if keyring is holder.keyring:
+                other.place_requests([IDS[0]], at=MOMENT)
+                for each in called:
+                    confirm(*each)
+
+        monkeypatch.setattr(Keyring, "confirm", confirm_late)
+        holder.place_requests([IDS[1]], at=MOMENT)
+        monkeypatch.undo()
+        with holder._connect() as connection:
+            assert holder.keyring.states() == (state_of(connection), None)
+        other.place_requests([IDS[2]], at=MOMENT)
+    with Ledger.open(tmp_path / "run", write=True) as ledger:
+        assert not ledger.restored.older
+        assert len(ledger.requests()) == 3
 
 
 # -- copies of a run, and histories ------------------------------------------------------------------------------

@@ -32,7 +32,10 @@ BY_OTHERS = {
 
 
 def vectors_of(name: str) -> list[dict[str, Any]]:
-    return [each for each in VECTORS if each["file"] == f"proofs/{name}.json"]
+    """The vectors with this proof, or with this serving statement."""
+    return [
+        each for each in VECTORS if f"{name}.json" in {Path(each["file"]).name, Path(each["serving"] or "").name}
+    ]
 
 
 def given_with(vector: dict[str, Any], **without: Any) -> VerificationInputs:

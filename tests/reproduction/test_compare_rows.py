@@ -43,6 +43,6 @@ def test_patients_are_dealt_to_regions_and_held_out_as_the_split_says(tmp_path: 
     assert inputs.tolist() == [[pytest.approx((50 + at) / 100), 1.0] for at in (4, 5, 6)]
     assert died.tolist() == [0, 1, 0]
     assert task.record_keys("South") == ["TCGA-C1-0", "TCGA-C1-1", "TCGA-C1-2"]
-    test = task.test_data()
-    assert test is not None
-    assert len(test[1]) == len(REGIONS)
+    held_out = task.test_data()
+    assert held_out is not None
+    assert len(held_out[1]) == len(REGIONS)

@@ -57,6 +57,7 @@ def settings(folder: Path) -> ServerSettings:
         hosts=(HOST,),
         private_callbacks=True,
         poll_seconds=0.05,
+        warm_up_seconds=0.0,
     )
 
 

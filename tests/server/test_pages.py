@@ -23,6 +23,7 @@ from disavow.server.access import RULES, SEE_CLIENTS, STAFF, Role
 from disavow.server.authentication import COOKIE
 from disavow.server.forecasting import Forecasting
 from disavow.server.pages import charts
+from tests.server.receiver import until
 from tests.server.service import RUN, Service
 
 _PATHS = {rule.path for rule in RULES if rule.method == "GET"}
@@ -122,6 +123,7 @@ def test_an_approval_is_for_the_forecast_that_was_seen(service: Service) -> None
     first, second = service.undoing()
     browser = browse(service)
     where = browser.file(second)
+    until(lambda: browser.get(f"{where}.json").json()["forecast"])  # a page does not wait for it
     stale = browser.get(f"{where}.json").json()["forecast"]["digest"]
     browser.post(f"{where}/pause", reason="who is it")
     browser.file(first)
@@ -130,6 +132,7 @@ def test_an_approval_is_for_the_forecast_that_was_seen(service: Service) -> None
     refused = browser.post(f"{where}/approval", forecast=stale)
     assert refused.status_code == 409
     assert "The forecast has changed" in refused.text
+    until(lambda: browser.get(f"{where}.json").json()["forecast"]["digest"] != stale)
     now = browser.get(f"{where}.json").json()
     done = browser.post(f"{where}/approval", forecast=now["forecast"]["digest"], reason="as asked")
     assert (done.status_code, done.headers["location"]) == (303, where)

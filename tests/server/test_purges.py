@@ -54,6 +54,10 @@ def test_an_interim_answer_is_due_until_the_worker_has_purged_it(service: Servic
     assert figure(service, "disavow_unpurged_requests") == 1
     assert 28 < figure(service, "disavow_deadline_days") < 32
     assert service.call("GET", f"/v1/runs/{RUN}").json()["unpurged"] == 1
+    service.file(service.clients()[1])  # due after the first, though that is answered
+    due = service.call("GET", "/index.json").json()["due"]
+    assert [(each["number"], each["to_purge"]) for each in due] == [(1, True), (2, False)]
+    assert "to be purged" in service.call("GET", "/").text
 
 
 def test_the_worker_purges_when_the_deadline_is_near(service: Service) -> None:

@@ -258,6 +258,24 @@ def verify(
     )
 
 
+@app.command(name="export-adapter", rich_help_panel="Proofs")
+def export_adapter(
+    run: RunDirectory,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="A folder that is made.")],
+    json: Json = False,
+) -> None:
+    """Write the adapter that a run of the task `adapters` serves, as a folder of PEFT.
+
+    `peft.PeftModel.from_pretrained(base, FOLDER)` loads it. A file in it names the SHA-256 of the base that it
+    belongs to, and that of the run's model, which is the subject of the run's proofs.
+
+    **Example:** `disavow export-adapter runs/tofu -o adapter/`
+    """
+    with needs("train"):
+        from disavow.cli import export_adapter as command
+    command.export_adapter(run, output, as_json=json)
+
+
 @app.command(rich_help_panel="Proofs")
 def verifier(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")],

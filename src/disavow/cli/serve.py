@@ -83,7 +83,7 @@ def work(
 ) -> None:
     """Answer requests and train until told to stop."""
     from disavow.server.state import State
-    from disavow.server.worker import Worker, stop_with_parent, stopping_on_signals
+    from disavow.server.worker import Worker, stop_with_parent, stopping_on_signals, yield_to_service
 
     _log_to_stderr()
     _use_database(database)
@@ -92,6 +92,7 @@ def work(
     folder = state_folder(runs, state)
     settings = ServerSettings(runs=runs, state=folder, keys=keys or default_folder(), openings=openings)
     if with_parent:
+        yield_to_service()
         stop_with_parent()
     with stopping_on_signals():
         at_work = Worker(settings, State(folder), ask_passphrase, train)

@@ -55,8 +55,8 @@ class TaskSettings(Section):
 
     factory: str | None = Field(
         None,
-        description="module:callable that returns a disavow.Task, such as hospitals:build (docs/tasks.md); not "
-        "set: the built-in images of [data] and [model]",
+        description="module:callable that returns a disavow.Task, such as hospitals:build (docs/tasks.md), or "
+        "adapters, for language models (docs/adapters.md); not set: the built-in images of [data] and [model]",
     )
     path: str | None = Field(
         None,

@@ -88,14 +88,14 @@ def foresee(
         waiting = snapshot.waiting(approved=options.approved)
         requested = waiting.joined([*leaving, *forgotten], staying)
         leavers = requested.leavers
-        if snapshot.never_present(leavers) == set(leavers) and snapshot.rebuilding() is None:
+        if snapshot.all_absent(leavers) and snapshot.rebuilding() is None:
             verdict = Verdict(VerdictKind.NEVER_PRESENT)
         else:
             verdict = judged(snapshot, leavers, mechanism)
         first, last = undone_by(snapshot, verdict)
         work = work_after(snapshot, requested, verdict, options, mechanism)
         sizes = ProofSizes.read(snapshot)
-        odds = _odds(snapshot, requesters, leavers, verdict)
+        odds = _odds(snapshot, requesters, verdict)
         proofs = [sizes.of(each, before=verdict.undoes, leavers=len(leavers)) for each in requesters]
     size = max(proofs, default=0) + len(work.steps) * sealed_bytes(ROUND_LEAF)
     cost = cost_of(ledger, options, work.steps)
@@ -111,12 +111,10 @@ def foresee(
     )
 
 
-def _odds(
-    reader: Reader, requesters: Sequence[int], leavers: Sequence[int], verdict: Verdict
-) -> dict[str, float | None]:
-    """log10 of the composed odds of whoever asks, by id."""
+def _odds(reader: Reader, requesters: Sequence[int], verdict: Verdict) -> dict[str, float | None]:
+    """log10 of the composed odds of whoever asks, by id; who else leaves does not change them."""
     ratios: defaultdict[int, list[Bounds]] = defaultdict(list)
-    for each in reader.evidence(leavers):
+    for each in reader.evidence(requesters):
         if isinstance(each, ClusterEvidence) and (verdict.undoes is None or each.round < verdict.undoes):
             for leaver in each.leavers:
                 ratios[leaver].append(Bounds(0.0, each.ratio))

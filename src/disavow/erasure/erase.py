@@ -240,7 +240,7 @@ def _judge_some(
             transaction.model_before(verdict.undoes)
         at = options.clock()
         # before they are withdrawn: of clients who were forgotten before, nobody finds the slots afterwards
-        absent = transaction.never_present(leavers) == set(leavers)
+        absent = transaction.all_absent(leavers)
         erasure = transaction.open_erasure(requested, verdict, mechanism=mechanism.name, at=at)
         if verdict.undoes is not None:
             transaction.supersede(verdict.undoes, erasure)

@@ -22,6 +22,7 @@ from disavow.proof.bounds import Bounds, total_ratio, within_odds
 if TYPE_CHECKING:
     from disavow.erasure.mechanisms import Mechanism, Work
     from disavow.ledger import Reader
+    from disavow.ledger.evidence import PartialEvidence
     from disavow.ledger.journal import Waiting
     from disavow.rounds.options import RoundOptions
 
@@ -76,11 +77,36 @@ def judged(reader: Reader, leavers: Sequence[int], mechanism: Mechanism) -> Verd
         mechanism: How undone rounds are rebuilt.
 
     """
-    verdict = judge(reader.evidence(leavers), reader.policy)
+    policy = reader.policy
+    if any(each.judges == "leaver" and each.applies(policy) for each in CRITERIA.complete()):
+        verdict = judge(reader.evidence(leavers), policy)  # what it says of a leaver may depend on the last round
+    else:
+        verdict = judge_growing(reader.growing_evidence(leavers), policy)
     if verdict.round is None:
         return verdict
     kept = reader.nearest_kept_round(mechanism.goes_back_to(verdict.round))
     return replace(verdict, back_to=None if kept == verdict.round else kept)
+
+
+def judge_growing(growing: Iterable[PartialEvidence], policy: Policy) -> Verdict:
+    """Come to the verdict of `judge`, from evidence of ever more rounds: a broken round among the first decides.
+
+    It does so for criteria that judge one cluster at a time, and not all clusters of a leaver.
+
+    Args:
+        growing: What `Reader.growing_evidence` gives; no more of it is read than is needed.
+        policy: The promises of the run.
+
+    Returns:
+        The verdict.
+
+    """
+    verdict = Verdict(VerdictKind.DENIABLE)
+    for found in growing:
+        verdict = judge(found.evidence, policy)
+        if verdict.round is not None and (found.complete_before is None or verdict.round < found.complete_before):
+            break
+    return verdict
 
 
 def work_after(

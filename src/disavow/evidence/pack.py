@@ -121,9 +121,8 @@ def _evidence(federation: Federation, facts: Facts) -> dict[str, bytes]:
 
 def _serving_statement(federation: Federation, proof: CheckedProof) -> bytes | None:
     """The signed statement which model is served, to be compared with the proof; None where none can be made."""
-    make = getattr(federation, "serving_statement", None)
     try:
-        return None if make is None else bytes(make(since=proof.head.size))
+        return federation.serving_statement(since=proof.head.size)
     except (ConfigError, ModelNotReady):  # no key is at hand, or what is served now is not what will be
         return None
 

@@ -123,6 +123,7 @@ class Federation(Erasures, Inspection):
         task: Task | str | None = None,
         *,
         write: bool = False,
+        shared: bool = False,
         keys: Path | None = None,
         clock: Clock = now,
         ask: AskPassphrase = nobody_to_ask,
@@ -137,6 +138,8 @@ class Federation(Erasures, Inspection):
             task: What trains it, where its settings do not name a task: one, or module:callable that makes one.
                 Needed only to train.
             write: Take its lock at once, to train it; otherwise `train` and `erase` take it while they work.
+            shared: Keep it open for short writes beside whoever holds the lock, for a process that places many
+                requests; without it, each of them opens the run once more.
             keys: The folder of the operator's keys.
             clock: What time it is.
             ask: Asks for the passphrase of the signing key.
@@ -158,7 +161,7 @@ class Federation(Erasures, Inspection):
             runs.refuse_on_nodes(settings, directory)
             ledger = Ledger.open(directory, write=True, signer=load_signer(keys, ask), keys=keys)
         else:
-            ledger = Ledger.open(directory, keys=keys)
+            ledger = Ledger.open(directory, shared=shared, keys=keys)
         federation = cls(
             directory, settings, ledger, keys, clock, ask, openings, loading, task=task, own_engine=engine
         )

@@ -251,6 +251,12 @@ class OpenRun:
             on_answer=call_both(callbacks.on_answer, follower.on_answer),
         )
 
+    def _beside(self) -> AbstractContextManager[Ledger]:
+        """The ledger, for a short write beside whoever holds the run: the one that is open, if it was opened so."""
+        if self.ledger.takes_short_writes:
+            return nullcontext(self.ledger)
+        return Ledger.open(self.directory, shared=True, keys=self.keys)
+
     def _take_lock(self) -> None:
         """Open the run for writing, if it is not."""
         if self.ledger.writable:

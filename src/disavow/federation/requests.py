@@ -124,10 +124,7 @@ class Requests(OpenRun):
         new = [NewRequest(*each) for each in zip(clients, named, actors, strict=True)]
         openings = None if self.openings is None else self.openings.expanduser().absolute()
         note = "" if runs.on_nodes(self.settings) else UNCHECKED  # nodes look for their own
-        with (
-            Ledger.open(self.directory, shared=True, keys=self.keys) as ledger,
-            ledger.transaction() as transaction,
-        ):
+        with self._beside() as ledger, ledger.transaction() as transaction:
             return transaction.place_requests(new, at=self.clock(), openings=openings, note=note)
 
     def approve(
@@ -152,7 +149,7 @@ class Requests(OpenRun):
 
         """
         decision = Decision(by, self.clock(), reason)
-        with Ledger.open(self.directory, shared=True, keys=self.keys) as ledger:
+        with self._beside() as ledger:
             with ledger.transaction() as transaction:  # nobody else writes meanwhile: the forecast stays
                 if forecast_digest is not None:
                     self._refuse_other_forecast(ledger, transaction.request(number), forecast_digest)

@@ -39,27 +39,32 @@ class CosignedHead:
         return "".join([self.note, *(f"{line}\n" for line in self.lines.values())])
 
 
+_NEWEST = (
+    sa.select(log.c.position, log.c.head, cosignatures.c.witness, cosignatures.c.line)
+    .join_from(log, cosignatures, cosignatures.c.position == log.c.position, isouter=True)
+    .where(log.c.position == sa.select(sa.func.max(log.c.position)).scalar_subquery())
+    .order_by(cosignatures.c.witness)
+)
+
+_KEEP = sa.text(
+    "INSERT INTO cosignatures (position, witness, line) VALUES (:position, :witness, :line) "
+    "ON CONFLICT (position, witness) DO UPDATE SET line = excluded.line"
+)
+
+
 def cosigned_head(connection: sa.Connection) -> CosignedHead | None:
     """The newest head with its cosignatures; None where it is not signed."""
-    last = sa.select(log.c.position, log.c.head).order_by(log.c.position.desc()).limit(1)
-    row = connection.execute(last).one_or_none()
-    if row is None or row.head is None:
+    rows = connection.execute(_NEWEST).all()
+    if not rows or rows[0].head is None:
         return None
-    return CosignedHead(row.position + 1, row.head, lines_of(connection, row.position))
-
-
-def lines_of(connection: sa.Connection, position: int) -> dict[str, str]:
-    """The cosignatures of the head whose last leaf this is, by the verifier keys of the witnesses."""
-    query = sa.select(cosignatures.c.witness, cosignatures.c.line).where(cosignatures.c.position == position)
-    return {row.witness: row.line for row in connection.execute(query.order_by(cosignatures.c.witness))}
+    lines = {row.witness: row.line for row in rows if row.witness is not None}
+    return CosignedHead(rows[0].position + 1, rows[0].head, lines)
 
 
 def note_cosignatures(connection: sa.Connection, size: int, lines: Mapping[WitnessKey, str]) -> None:
     """Keep cosignatures of the head of so many leaves. Keeping one again keeps it once."""
     found = [{"position": size - 1, "witness": str(witness), "line": line} for witness, line in lines.items()]
-    same = cosignatures.c.witness.in_([row["witness"] for row in found])
-    connection.execute(cosignatures.delete().where(cosignatures.c.position == size - 1, same))
-    connection.execute(cosignatures.insert(), found)
+    connection.execute(_KEEP, found)
 
 
 def sizes_cosigned(connection: sa.Connection, witnesses: Collection[WitnessKey]) -> dict[WitnessKey, int]:

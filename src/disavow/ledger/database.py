@@ -129,7 +129,12 @@ def new(directory: Path, url: str, run_id: str) -> Backend:
 
 def exists(directory: Path) -> bool:
     """Whether a directory holds a ledger, or names one."""
-    return (directory / NAME).exists() or (directory / ADDRESS).exists()
+    return any(path.exists() for path in rows_at(directory))
+
+
+def rows_at(directory: Path) -> tuple[Path, Path]:
+    """Where the rows of a run may be, or the file that names where they are; one of the two is there."""
+    return directory / NAME, directory / ADDRESS
 
 
 def connect(directory: Path, *, write: bool) -> sa.Engine:
@@ -258,6 +263,7 @@ __all__ = [
     "reading",
     "refuse_unreachable",
     "room_to_write",
+    "rows_at",
     "unsafe_files",
     "writing",
 ]

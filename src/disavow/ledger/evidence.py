@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from disavow.domain import ClusterEvidence, Policy, RebuiltEvidence
-from disavow.ledger.members import Members, has_tokens, selected
+from disavow.ledger.members import UNKNOWN, Members, has_tokens, selected
 from disavow.ledger.schema import clusters, memberships, rounds, withdrawals
 from disavow.proof.bounds import bounds_of
 
@@ -38,6 +38,7 @@ def _in_cluster(table: sa.Table) -> sa.ColumnElement[bool]:
 # Built once: building a statement takes longer than SQLite takes to answer it.
 _TOUCHED = (
     sa.select(
+        memberships.c.token,
         memberships.c.slot,
         rounds.c.id,
         rounds.c.number,
@@ -56,7 +57,7 @@ _TOUCHED = (
     .where(rounds.c.standing, has_tokens())
 )
 _REBUILT = (
-    sa.select(sa.func.min(rounds.c.number))
+    sa.select(memberships.c.token, rounds.c.number)
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .where(rounds.c.standing, rounds.c.clusters == 0, has_tokens())
 )
@@ -82,30 +83,78 @@ class _Place:
 
 
 def evidence(
-    connection: sa.Connection, members: Members, leavers: Sequence[int], policy: Policy
+    connection: sa.Connection,
+    members: Members,
+    leavers: Sequence[int],
+    policy: Policy,
+    *,
+    first: int | None = None,
 ) -> Iterator[ClusterEvidence | RebuiltEvidence]:
     """The clusters to judge once these clients (by their numbers) are withdrawn: those that held one. Reads only.
 
-    And the first rebuilt rounds that leavers contributed to: they have no clusters.
+    And the first rebuilt rounds that leavers contributed to: they have no clusters. With `first`, only of so many
+    rounds, the first that were recorded; of later ones there may be some, with fewer leavers than they have.
     """
+    found = members.tokens_of(connection, sorted(leavers), first=first)
+    leaver_of = {token: leaver for leaver, tokens in found.items() for token in tokens}
+    rebuilt: dict[int, int] = {}
+    for token, number in selected(connection, _REBUILT, list(leaver_of)):
+        leaver = leaver_of[token]
+        rebuilt[leaver] = min(number, rebuilt.get(leaver, number))
+    yield from (RebuiltEvidence(rebuilt[leaver]) for leaver in sorted(rebuilt))
     held: defaultdict[_Place, dict[int, int]] = defaultdict(dict)  # the leavers in each cluster, by slot
-    for leaver in sorted(leavers):
-        tokens = members.tokens(connection, leaver)
-        rebuilt = [first for (first,) in selected(connection, _REBUILT, tokens) if first is not None]
-        if rebuilt:
-            yield RebuiltEvidence(min(rebuilt))
-        for row in selected(connection, _TOUCHED, tokens):
-            held[_Place(*row[1:])][row.slot] = leaver
-    for place, leaving in held.items():
-        gone = set(connection.execute(_WITHDRAWN_IN_CLUSTER, place.bounds).scalars()) | leaving.keys()
+    for token, slot, *place in selected(connection, _TOUCHED, list(leaver_of)):
+        held[_Place(*place)][slot] = leaver_of[token]
+    for where, leaving in held.items():
+        gone = set(connection.execute(_WITHDRAWN_IN_CLUSTER, where.bounds).scalars()) | leaving.keys()
         bounds = bounds_of(
-            weight=place.weight, spread=place.spread, tau=place.tau, representatives=policy.representatives
+            weight=where.weight, spread=where.spread, tau=where.tau, representatives=policy.representatives
         )
         yield ClusterEvidence(
-            round=place.number,
-            delta=place.delta,
-            spread=place.spread,
-            survivors=place.size - len(gone),
+            round=where.number,
+            delta=where.delta,
+            spread=where.spread,
+            survivors=where.size - len(gone),
             ratio=bounds.ratio,
-            leavers=tuple(leaving.values()),
+            leavers=tuple(sorted(leaving.values())),
         )
+
+
+_AT_FIRST = 20_000
+"""Clients times rounds that are looked at first: some tens of milliseconds."""
+
+
+@dataclass(frozen=True)
+class PartialEvidence:
+    """What the first rounds have to say about a departure.
+
+    Args:
+        evidence: The clusters and rebuilt rounds to judge.
+        complete_before: The round before which nothing is missing; None where nothing is at all.
+
+    """
+
+    evidence: tuple[ClusterEvidence | RebuiltEvidence, ...]
+    complete_before: int | None
+
+
+def growing(
+    connection: sa.Connection,
+    members: Members,
+    leavers: Sequence[int],
+    policy: Policy,
+    *,
+    at_first: int = _AT_FIRST,
+) -> Iterator[PartialEvidence]:
+    """The evidence of ever more rounds, the first ones first, in the end of all.
+
+    To look for many clients in many rounds takes long, one hash for each of both. Whoever finds a broken round
+    among the first ones need not look at the others. `at_first` is how many hashes to begin with.
+    """
+    first = max(1, at_first // max(1, len(leavers)))
+    beyond = None if UNKNOWN in leavers else members.standing_from(connection, first)
+    while beyond is not None:
+        yield PartialEvidence(tuple(evidence(connection, members, leavers, policy, first=first)), beyond)
+        first *= 2
+        beyond = members.standing_from(connection, first)
+    yield PartialEvidence(tuple(evidence(connection, members, leavers, policy)), None)

@@ -168,6 +168,38 @@ def kind_of(path: Path) -> str | None:
         return None
 
 
+def bytes_in(folder: Path, *, without: tuple[str, ...] = ()) -> int:
+    """Add up the sizes of the files in a folder and in its folders, links not followed.
+
+    Args:
+        folder: Where to look.
+        without: Ends of the names of files that do not count.
+
+    """
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # whoever holds the run may remove files meanwhile
+                if entry.is_dir(follow_symlinks=False):
+                    total += bytes_in(Path(entry.path), without=without)
+                elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(without):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+FileIdentity = tuple[int, int]
+"""Device and inode: what tells a file from another one that has taken its place."""
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """Tell a file from another one of the same name, a link not followed; None where there is nothing."""
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
 def unsafe(path: Path, kind: str) -> RunUnsafe:
     """The error about something in a run that is not what a run has there."""
     return RunUnsafe(f"{path} is {kind}, which a run never holds there; remove it, or do not use this run")

@@ -192,7 +192,12 @@ def waiting(
 
 def never_present(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> set[int]:
     """Those of these clients who never took part in a round, standing or superseded."""
-    return {leaver for leaver in leavers if not members.tokens(connection, leaver)}
+    return {leaver for leaver, tokens in members.tokens_of(connection, leavers).items() if not tokens}
+
+
+def all_absent(connection: sa.Connection, members: Members, leavers: Sequence[int]) -> bool:
+    """Whether none of these clients ever took part in a round; one who did ends the search."""
+    return not any(members.tokens(connection, leaver) for leaver in leavers)
 
 
 _FILLED = sa.select(memberships.c.round_id, memberships.c.slot).where(has_tokens())

@@ -37,6 +37,7 @@ from disavow.ledger import clients as registry
 from disavow.ledger import cosignatures, database, journal, log, rebuilt, retention, rounds, updates
 from disavow.ledger.bucket import Location
 from disavow.ledger.creation import Beginning, make
+from disavow.ledger.files import FileIdentity, identity_of
 from disavow.ledger.keys import default_folder, refuse_inside
 from disavow.ledger.lock import Lock
 from disavow.ledger.members import RoundKeys
@@ -92,12 +93,17 @@ class Ledger(Reader):
         lock: Lock | None,
         signer: Signer | None = None,
         keys: Path | None = None,
+        *,
+        takes_short_writes: bool = False,
     ) -> None:
         self._lock, self._signer = lock, signer
+        self.takes_short_writes = takes_short_writes
+        """Whether it may be written to for a moment beside whoever holds the lock, such as to place a request."""
         self.restored = Restored()
         """Whom this run, accepted from a backup, has yet to withdraw; see `restored`."""
         self._engine = engine
         super().__init__(RunRecord.load(directory, engine, default_folder() if keys is None else keys))
+        self._files = self._found_files()
 
     # -- coming into being ---------------------------------------------------------------------------------
 
@@ -182,7 +188,7 @@ class Ledger(Reader):
                 make_private(directory)
             database.check_revision(directory)
             engine = database.connect(directory, write=write or shared)
-            ledger = cls(directory, engine, lock, signer, keys)
+            ledger = cls(directory, engine, lock, signer, keys, takes_short_writes=shared)
             if write or shared:
                 ledger._compare_with_keyring()
             if write:
@@ -249,6 +255,18 @@ class Ledger(Reader):
         self._engine.dispose()
         self._engine = database.connect(self.directory, write=True)
         self._compare_with_keyring()
+        self.takes_short_writes = True
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the ledger or its keyring are other files than those that were opened, such as restored ones.
+
+        What is written through this object then reaches nobody: open the run again.
+        """
+        return self._found_files() != self._files
+
+    def _found_files(self) -> tuple[FileIdentity | None, ...]:
+        return tuple(map(identity_of, (*database.rows_at(self.directory), self.keyring.table)))
 
     @property
     def writable(self) -> bool:
@@ -371,7 +389,7 @@ class Ledger(Reader):
                 self.keyring.advance(before, after, self.directory)
         if after != before:
             with suppress(DisavowError):  # it is committed all the same; the next opening settles it
-                self.keyring.settle(after)
+                self.keyring.confirm(after)
 
     # -- writing -------------------------------------------------------------------------------------------
 

@@ -21,7 +21,13 @@ a backup. No client has it.
 """
 
 _BATCH = 500
-_REMEMBERED = 10_000
+_REMEMBERED = 100_000
+"""Clients whose tokens are remembered."""
+
+_MADE_AT_ONCE = 100_000
+"""Tokens that are made before they are looked up: some megabytes."""
+
+_NOT_LOOKED: tuple[int, tuple[bytes, ...]] = (0, ())
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,9 @@ _NEWER = (
     sa.select(rounds.c.id, rounds.c.number, rounds.c.attempt, rounds.c.epoch, rounds.c.nonce, rounds.c.digest)
     .where(rounds.c.id > sa.bindparam("last"))
     .order_by(rounds.c.id)
+)
+_STANDING_AFTER = sa.select(sa.func.min(rounds.c.number)).where(
+    rounds.c.standing, rounds.c.id > sa.bindparam("last")
 )
 _DIGEST = sa.select(rounds.c.digest).where(rounds.c.id == sa.bindparam("last"))
 _AMONG = sa.select(memberships.c.token).where(memberships.c.token.in_(sa.bindparam("tokens", expanding=True)))
@@ -104,25 +113,56 @@ class Members:
             Its tokens, in the order of the rounds; none where the client has been forgotten.
 
         """
-        if number == UNKNOWN:
-            return tuple(token for _, token in self.unknown_slots(connection))
-        client = self.keyring.by_number([number]).get(number)
-        if client is None:
-            self._found.pop(number, None)
-            return ()
-        recorded = self._recorded(connection)
-        looked_at, tokens = self._found.get(number, (0, ()))
-        newer = recorded[looked_at:]
-        if newer:
-            made = [pseudonyms.token_in(each.context, client.at(each.epoch)) for each in newer]
-            found: set[bytes] = set()
-            for some in batches(made):
-                found.update(connection.execute(_AMONG, {"tokens": some}).scalars())
-            tokens += tuple(token for token in made if token in found)
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            self._found[number] = len(recorded), tokens
-        return tokens
+        return self.tokens_of(connection, [number])[number]
+
+    def tokens_of(
+        self, connection: sa.Connection, numbers: Sequence[int], *, first: int | None = None
+    ) -> dict[int, tuple[bytes, ...]]:
+        """Find the pseudonyms of several clients as `tokens` does; however many they are, the statements are few.
+
+        Args:
+            connection: The ledger.
+            numbers: The clients, by their numbers.
+            first: Look only at so many of the rounds that were recorded, the first ones. Tokens of others are given
+                too, where they were found before.
+
+        Returns:
+            The tokens of each.
+
+        """
+        known = self.keyring.by_number([number for number in numbers if number != UNKNOWN])
+        recorded, found = self._recorded(connection), self._found
+        if len(found) + len(numbers) > _REMEMBERED:
+            found.clear()
+        given = {number: found.pop(number, _NOT_LOOKED) for number in numbers}
+        at_once = max(1, _MADE_AT_ONCE // max(1, len(recorded[:first])))
+        behind = [number for number in known if given[number][0] < len(recorded[:first])]
+        for start in range(0, len(behind), at_once):
+            made = {
+                number: [
+                    pseudonyms.token_in(each.context, known[number].at(each.epoch))
+                    for each in recorded[given[number][0] : first]
+                ]
+                for number in behind[start : start + at_once]
+            }
+            every = [token for tokens in made.values() for token in tokens]
+            there = {row.token for row in selected(connection, _AMONG, every)}
+            for number, tokens in made.items():
+                looked_at, before = given[number]
+                mine = *before, *(token for token in tokens if token in there)
+                given[number] = looked_at + len(tokens), mine
+        found.update({number: given[number] for number in known})
+        if UNKNOWN in given:
+            given[UNKNOWN] = 0, tuple(token for _, token in self.unknown_slots(connection))
+        return {
+            number: tokens if number in known or number == UNKNOWN else () for number, (_, tokens) in given.items()
+        }
+
+    def standing_from(self, connection: sa.Connection, first: int) -> int | None:
+        """Find the lowest standing round that was recorded after so many others; None where none was."""
+        recorded = self._recorded(connection)[:first]
+        last = recorded[-1].id if recorded else 0
+        return connection.execute(_STANDING_AFTER, {"last": last}).scalar()
 
     def _recorded(self, connection: sa.Connection) -> list[_RoundTokens]:
         """All rounds that were ever recorded, in their order. Those that were read before are not read again."""

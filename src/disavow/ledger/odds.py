@@ -103,10 +103,11 @@ def _of_some(
     connection: sa.Connection, members: Members, policy: Policy, clients: Iterable[int]
 ) -> Iterator[_Filled]:
     """The slots of these clients."""
-    for client in clients:
-        for row in selected(connection, _OF_CLIENT, members.tokens(connection, client)):
-            at = _REBUILT if row.size is None else _ratio_and_chance(row, row.tau, policy)
-            yield _Filled(client, *at)
+    found = members.tokens_of(connection, list(clients))
+    client_of = {token: client for client, tokens in found.items() for token in tokens}
+    for row in selected(connection, _OF_CLIENT, list(client_of)):
+        at = _REBUILT if row.size is None else _ratio_and_chance(row, row.tau, policy)
+        yield _Filled(client_of[row.token], *at)
 
 
 def _ratio_and_chance(group: Any, tau: float, policy: Policy) -> tuple[float, float]:
@@ -146,7 +147,14 @@ _MEMBERS = (
     .where(memberships.c.round_id == sa.bindparam("round_id"), withdrawals.c.slot.is_(None))
 )
 _OF_CLIENT = (
-    sa.select(rounds.c.tau, clusters.c.size, clusters.c.capacity, clusters.c.weight, clusters.c.spread)
+    sa.select(
+        memberships.c.token,
+        rounds.c.tau,
+        clusters.c.size,
+        clusters.c.capacity,
+        clusters.c.weight,
+        clusters.c.spread,
+    )
     .join_from(memberships, rounds, rounds.c.id == memberships.c.round_id)
     .outerjoin(
         clusters,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +51,8 @@ from disavow.ledger.blobs import location_of
 from disavow.ledger.bucket import Location
 from disavow.ledger.client_secrets import ClientSecrets
 from disavow.ledger.cosignatures import CosignedHead
-from disavow.ledger.evidence import evidence
+from disavow.ledger.evidence import PartialEvidence, evidence, growing
+from disavow.ledger.files import bytes_in
 from disavow.ledger.journal import Purge, Rebuilding, Unpurged, Waiting
 from disavow.ledger.keyring import Keyring
 from disavow.ledger.log import LoggedLeaf, LoggedRound, LoggedSlot, LogSize
@@ -318,8 +319,7 @@ class Reader(ABC):
 
         SQLite's working files are left out.
         """
-        found = (path for path in self.directory.rglob("*") if not path.name.endswith(("-wal", "-shm")))
-        on_disk = sum(path.stat().st_size for path in found if path.is_file())
+        on_disk = bytes_in(self.directory, without=("-wal", "-shm"))
         rows = self._read(lambda connection: backend_of(connection).stored_bytes(connection))
         return on_disk + rows + (0 if self.models_at is None else self._read(retention.stored_bytes))
 
@@ -339,7 +339,8 @@ class Reader(ABC):
         """Count the clients still in once these have left; nobody is named for it."""
         gone = set(leavers)
         leaving = self._read(registry.leaving) - {UNKNOWN}
-        return self.keyring.count() - len(leaving) - (len(gone) - len(self.strangers(sorted(gone))))
+        leaving_now = len(gone) - len(self.strangers(sorted(gone))) if gone else 0
+        return self.keyring.count() - len(leaving) - leaving_now
 
     def data_digests(self) -> dict[str, str]:
         """Read the SHA-256 of what each client holds, where a task trains the run."""
@@ -557,10 +558,19 @@ class Reader(ABC):
         """Those of these clients, by their numbers, who never took part in a round, standing or superseded."""
         return self._read(journal.never_present, self.members, leavers)
 
+    def all_absent(self, leavers: Sequence[int]) -> bool:
+        """Whether none of these clients, by their numbers, ever took part in a round."""
+        return self._read(journal.all_absent, self.members, leavers)
+
     def evidence(self, leavers: Sequence[int]) -> tuple[ClusterEvidence | RebuiltEvidence, ...]:
         """What there is to judge once these clients, by their numbers, are withdrawn; see `evidence.evidence`."""
         with self._connect() as connection:
             return tuple(evidence(connection, self.members, leavers, self.policy))
+
+    def growing_evidence(self, leavers: Sequence[int]) -> Iterator[PartialEvidence]:
+        """The same of ever more rounds, in the end of all; see `evidence.growing`."""
+        with self._connect() as connection:
+            yield from growing(connection, self.members, leavers, self.policy)
 
     def rebuilding(self) -> Rebuilding | None:
         """What has to be rebuilt before open erasures can go on; None when nothing has."""

@@ -368,9 +368,11 @@ def approve_request(request: str, call: Request, body: ApprovalBody) -> views.Vi
     name, federation, found = open_request(call, request)
     identity = identity_of(call)
     try:
-        approved = federation.approve(
-            found.number, by=identity.name, reason=body.reason, forecast_digest=body.forecast
-        )
+        # that one stays open, and remembers where clients took part: nobody else can write while it looks
+        with services_of(call).runs.to_approve(name) as run:
+            approved = run.approve(
+                found.number, by=identity.name, reason=body.reason, forecast_digest=body.forecast
+            )
     except ForecastChanged as error:
         error.details = {"forecast": views.forecast(federation.forecast_of(found.number))}
         raise

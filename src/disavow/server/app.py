@@ -27,6 +27,7 @@ from disavow.server.receipts import ReceiptSigner
 from disavow.server.services import Services, services_of
 from disavow.server.settings import ServerSettings
 from disavow.server.state import State
+from disavow.server.warming import warm_up
 from disavow.server.watching import Watcher
 
 _UNAVAILABLE = 503
@@ -67,6 +68,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: ServerSettings = app.state.settings
     services = open_services(settings)
     app.state.services = services
+    if settings.warm_up_seconds > 0:
+        warm_up(app, services)
     sender = Sender(services.state, services.signer, settings)
     watcher = Watcher(services, sender)
     sender.start()
@@ -83,7 +86,7 @@ def open_services(settings: ServerSettings) -> Services:
     """Open what the routes share."""
     state = State(settings.state)
     runs = OpenRuns(settings)
-    filing = Filing(state, runs.federation)
+    filing = Filing(state, runs.to_place)
     signer = ReceiptSigner(settings.state)
     return Services(settings, state, runs, filing, signer, Rates(settings.failures_per_minute))
 

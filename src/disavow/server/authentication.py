@@ -17,6 +17,7 @@ import re
 import time
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from disavow.errors import NotAllowed, NotAuthenticated, TooManyRequests
 from disavow.flower.node_keys import fingerprint, is_signed
@@ -93,11 +94,15 @@ async def identify(services: Services, request: Request) -> Identity:
     now = time.time()
     scheme, _, rest = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return tokens.identify(services.state, rest.strip(), now=now)
+        token = tokens.identify(services.state, rest.strip(), now=now)
+        if not token.noted(now):  # in a thread: what waits for the disk must not keep all other calls waiting
+            await run_in_threadpool(tokens.note_use, services.state, token, now=now)
+        return token.identity
     if scheme.lower() == SCHEME.lower():
         if "form" in request.headers.get("content-type", ""):
             raise NotAuthenticated(f"{SCHEME} does not sign forms; send JSON to /v1")  # its body is read already
-        return _identify_node(services.state, request, rest, await request.body(), now)
+        body = await request.body()
+        return await run_in_threadpool(_identify_node, services.state, request, rest, body, now)
     if scheme:
         raise NotAuthenticated(f"this way to log in is not known; known: Bearer, {SCHEME}")
     if (cookie := request.cookies.get(COOKIE)) is not None:

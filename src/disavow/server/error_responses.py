@@ -65,12 +65,12 @@ _SILENT: Mapping[type[DisavowError], str] = {
 
 _CODES = {404: errors.NotFound.code, 405: errors.NotFound.code, 413: errors.TooLarge.code}
 _MESSAGES = {404: "there is nothing at this address", 405: "this address does not take such a call"}
-_SERVER_ERROR = 500
+SERVER_ERROR = 500
 
 
 def status_of(error: DisavowError) -> int:
     """Give the HTTP status of a refusal."""
-    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), _SERVER_ERROR)
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), SERVER_ERROR)
 
 
 def message_of(error: DisavowError) -> str:
@@ -122,7 +122,7 @@ def install(app: FastAPI, show: Show) -> None:
     async def unforeseen(request: Request, error: Exception) -> Response:
         logger.error("internal error %s: %s", INTERNAL, type(error).__name__)
         body = body_of(INTERNAL, "a defect of disavow: please report it; the log of the service says more")
-        return show(request, JSONResponse(body, _SERVER_ERROR), body)
+        return show(request, JSONResponse(body, SERVER_ERROR), body)
 
     app.add_exception_handler(DisavowError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

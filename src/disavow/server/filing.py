@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from disavow.domain import ErasureRequest
 from disavow.errors import DisavowError, KeyReused, StorageError
 from disavow.federation import Federation
+from disavow.server.error_responses import SERVER_ERROR, status_of
 from disavow.server.state import State
 
 MOST_AT_ONCE = 200
@@ -53,7 +54,7 @@ class Filing:
 
     Args:
         state: Where idempotency keys are kept.
-        open_run: Gives a run by its name.
+        open_run: Gives a run by its name, open to place requests in it.
 
     """
 
@@ -148,7 +149,7 @@ class Filing:
         return numbers
 
     def _place(self, run: str, batch: Sequence[Filed]) -> list[tuple[Filed, int]]:
-        """Place requests together; where one of them is refused, one by one."""
+        """Place requests together; where one of them is refused, each half of them, until it is found."""
         if not batch:
             return []
         federation = self._open_run(run)
@@ -160,10 +161,12 @@ class Filing:
             )
             return list(zip(batch, placed, strict=True))
         except DisavowError as error:
-            if len(batch) == 1:
-                batch[0].done.set_exception(error)
+            if len(batch) == 1 or status_of(error) >= SERVER_ERROR:  # the run cannot be written: so for all of them
+                for filed in batch:
+                    filed.done.set_exception(error)
                 return []
-        return [placed for filed in batch for placed in self._place(run, [filed])]
+        middle = len(batch) // 2
+        return self._place(run, batch[:middle]) + self._place(run, batch[middle:])
 
     def _note_keys(self, run: str, placed: Sequence[tuple[Filed, int]]) -> None:
         now = time.time()

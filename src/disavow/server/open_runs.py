@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from disavow.errors import DisavowError, NotFound
 from disavow.federation import Federation
 from disavow.ledger import database
+from disavow.ledger.files import FileIdentity, identity_of
 from disavow.server.settings import ServerSettings
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -57,8 +60,7 @@ def _no_request() -> NotFound:
 @dataclass(frozen=True, eq=False)
 class _Opened:
     federation: Federation
-    folder: tuple[int, int]
-    """Device and inode of its folder: another one may have taken its place."""
+    folder: FileIdentity | None
 
 
 class OpenRuns:
@@ -71,8 +73,8 @@ class OpenRuns:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._guard = threading.Lock()
-        self._opened: dict[str, _Opened] = {}
+        self._guard, self._approving = threading.Lock(), threading.Lock()
+        self._opened: dict[tuple[str, bool], _Opened] = {}
 
     def names(self) -> list[str]:
         """List the runs that there are now."""
@@ -85,27 +87,51 @@ class OpenRuns:
             NotFound: There is none of this name.
 
         """
+        return self._open(name, shared=False)
+
+    def to_place(self, name: str) -> Federation:
+        """Give a run, kept open to place requests in it beside whoever holds it, for one thread.
+
+        Raises:
+            NotFound: There is none of this name.
+
+        """
+        return self._open(name, shared=True)
+
+    @contextmanager
+    def to_approve(self, name: str) -> Iterator[Federation]:
+        """Give the same to one thread after the other: an approval takes several of its few connections.
+
+        Raises:
+            NotFound: There is none of this name.
+
+        """
+        with self._approving:
+            yield self.to_place(name)
+
+    def _open(self, name: str, *, shared: bool) -> Federation:
         path = self._settings.runs / name
         if not _NAME.fullmatch(name) or not path.is_dir() or not database.exists(path):
             self.drop(name)
             raise NotFound("there is no such run; `GET /v1/runs` lists them")
-        found = path.stat()
-        folder = found.st_dev, found.st_ino
+        folder = identity_of(path)
         with self._guard:
-            opened = self._opened.get(name)
-            if opened is None or opened.folder != folder:
+            opened = self._opened.get((name, shared))
+            # a run that was restored meanwhile has other files: what is written to those of before is lost
+            if opened is None or opened.folder != folder or opened.federation.ledger.replaced:
                 federation = Federation.open(
-                    path, keys=self._settings.keys, openings=self._settings.openings_folder
+                    path, shared=shared, keys=self._settings.keys, openings=self._settings.openings_folder
                 )
-                opened = self._opened[name] = _Opened(federation, folder)
+                opened = self._opened[name, shared] = _Opened(federation, folder)
             return opened.federation
 
     def drop(self, name: str) -> None:
         """Close a run; it is opened again when it is next asked for."""
         with self._guard:
-            opened = self._opened.pop(name, None)
-        if opened is not None:
-            opened.federation.close()
+            found = [self._opened.pop((name, shared), None) for shared in (False, True)]
+        for opened in found:
+            if opened is not None:
+                opened.federation.close()
 
     def readable(self) -> dict[str, str | None]:
         """Try every run: the code of why it cannot be read, None where it can."""
@@ -121,5 +147,5 @@ class OpenRuns:
 
     def close(self) -> None:
         """Close all runs."""
-        for name in list(self._opened):
+        for name, _ in list(self._opened):
             self.drop(name)

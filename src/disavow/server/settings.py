@@ -54,6 +54,8 @@ class ServerSettings:
             and closed networks.
         oidc: Where people log in, if anywhere.
         poll_seconds: How often changes of the runs are looked for.
+        warm_up_seconds: How long to read runs before the first call is answered, so that it need not wait for that;
+            0 to prepare nothing.
 
     """
 
@@ -69,6 +71,7 @@ class ServerSettings:
     private_callbacks: bool = False
     oidc: OidcSettings | None = None
     poll_seconds: float = 1.0
+    warm_up_seconds: float = 5.0
 
     @property
     def openings_folder(self) -> Path:

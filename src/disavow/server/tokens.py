@@ -41,6 +41,15 @@ class Token:
     used_at: float | None
     revoked_at: float | None
 
+    @property
+    def identity(self) -> Identity:
+        """Who uses it."""
+        return Identity(self.name, self.roles, self.runs, key=f"token {self.id}")
+
+    def noted(self, now: float) -> bool:
+        """Whether it is known well enough when it was used last."""
+        return self.used_at is not None and self.used_at >= now - _NOTED_SECONDS
+
     def to_json(self) -> dict[str, Any]:
         """The same for machines; times in seconds since 1970."""
         return {
@@ -117,8 +126,8 @@ def revoke(state: State, number: int, *, now: float) -> Token:
     return _token(found)
 
 
-def identify(state: State, text: str, *, now: float) -> Identity:
-    """Tell whose token this is, and note that it was used.
+def identify(state: State, text: str, *, now: float) -> Token:
+    """Tell whose token this is.
 
     Raises:
         NotAuthenticated: Nobody's, or it was revoked or has expired.
@@ -132,11 +141,13 @@ def identify(state: State, text: str, *, now: float) -> Identity:
         raise NotAuthenticated("this token was revoked")
     if row["expires_at"] is not None and row["expires_at"] <= now:
         raise NotAuthenticated("this token has expired")
-    if row["used_at"] is None or row["used_at"] < now - _NOTED_SECONDS:
-        with state.writing() as connection:
-            connection.execute("UPDATE tokens SET used_at = ? WHERE id = ?", (now, row["id"]))
-    token = _token(row)
-    return Identity(token.name, token.roles, token.runs, key=f"token {token.id}")
+    return _token(row)
+
+
+def note_use(state: State, token: Token, *, now: float) -> None:
+    """Note that a token is used; it waits for the disk."""
+    with state.writing() as connection:
+        connection.execute("UPDATE tokens SET used_at = ? WHERE id = ?", (now, token.id))
 
 
 # -- sessions and log-in links -----------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ def run_in_short(name: str, federation: Federation, state: State) -> View:
 
 def run(name: str, federation: Federation, state: State) -> View:
     """Show a run: what it promises, what it holds, what it costs."""
-    status = federation.status(due=False).to_json()
-    for each in ("rounds", "run", "open_requests", "next_due"):  # shorter below; a path; not looked for
+    status = federation.status(due=False).to_json(rounds=False)
+    for each in ("run", "open_requests", "next_due"):  # a path; not looked for
         status.pop(each)
     return finite({**run_in_short(name, federation, state), **status, "rounds": federation.ledger.last_round})
 
@@ -202,11 +202,17 @@ def days_to_deadline(federation: Federation) -> float | None:
     Where the run promises a purge, a deniable answer is an interim one: its request counts until it is purged.
     """
     now = federation.clock()
-    return min((days_left(each, now) for each in (*soonest(federation, 1), *_interim(federation))), default=None)
+    return min((days_left(each, now) for each in (*soonest(federation, 1), *interim(federation, 1))), default=None)
 
 
-def _interim(federation: Federation) -> tuple[ErasureRequest, ...]:
-    """Give the answered request that must be purged first, where the run promises a purge."""
+def interim(federation: Federation, most: int) -> tuple[ErasureRequest, ...]:
+    """Give the answered requests that must be purged first, the first of them first, where a purge is promised.
+
+    Args:
+        federation: The run.
+        most: How many at most.
+
+    """
     if federation.settings.deniability.purge != "deadline":
         return ()
     ledger = federation.ledger
@@ -215,7 +221,7 @@ def _interim(federation: Federation) -> tuple[ErasureRequest, ...]:
     def next_page(after: int, at_once: int) -> tuple[ErasureRequest, ...]:
         return ledger.requests([number for number in numbers if number > after][:at_once])
 
-    return tuple(_first_due(next_page, federation.clock(), 1))
+    return tuple(_first_due(next_page, federation.clock(), most))
 
 
 def days_left(found: ErasureRequest, now: datetime) -> float:
@@ -261,11 +267,17 @@ def _first_due(
 
 
 def due_soon(name: str, federation: Federation, identity: Identity, *, most: int) -> list[View]:
-    """Show the open requests that are due first."""
+    """Show the requests that are due first: open ones, and answered ones to be purged by their deadline."""
     now = federation.clock()
-    return [
-        {**request(name, each, identity), "days_left": days_left(each, now)} for each in soonest(federation, most)
+    shown = [
+        {
+            **request(name, each, identity),
+            "days_left": days_left(each, now),
+            "to_purge": each.answered_at is not None,
+        }
+        for each in (*soonest(federation, most), *interim(federation, most))
     ]
+    return sorted(shown, key=lambda each: (each["days_left"], each["number"]))[:most]
 
 
 def activity(name: str, federation: Federation, *, most: int) -> list[View]:

@@ -148,7 +148,7 @@ class Watcher:
 def _raise_mark(connection: sqlite3.Connection, run: str, *, newest: int = 0, purge: int = 0) -> None:
     """Note up to where a run was seen."""
     connection.execute(
-        "INSERT INTO watermarks VALUES (?1, ?2, ?3) "
-        "ON CONFLICT (run) DO UPDATE SET newest = max(newest, ?2), purge = max(purge, ?3)",
+        "INSERT INTO watermarks VALUES (?, ?, ?) ON CONFLICT (run) "
+        "DO UPDATE SET newest = max(newest, excluded.newest), purge = max(purge, excluded.purge)",
         (run, newest, purge),
     )

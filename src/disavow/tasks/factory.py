@@ -14,13 +14,16 @@ from disavow.errors import TaskError
 from disavow.tasks.task import Task
 from disavow.tasks.user_errors import own_code
 
+BUILT_IN = {"adapters": "disavow.adapters.task:AdapterTask"}
+"""Tasks that disavow brings, by the names that settings have for them."""
+
 
 @dataclass(frozen=True)
 class Factory:
     """Where a task comes from, so that another process can build it again.
 
     Args:
-        name: `module:callable`.
+        name: `module:callable`, or the name of a built-in task.
         options: Its keyword arguments.
         path: A folder to look for the module in.
 
@@ -39,7 +42,7 @@ def build(factory: str, options: Mapping[str, Any], path: Path | None = None) ->
     """Import a factory and call it.
 
     Args:
-        factory: `module:callable`; the callable may be a function or a subclass of `Task`.
+        factory: `module:callable`, or a name of `BUILT_IN`; the callable may be a function or a subclass of `Task`.
         options: Its keyword arguments.
         path: A folder to look for the module in, before the current one and those that Python searches.
 
@@ -50,9 +53,10 @@ def build(factory: str, options: Mapping[str, Any], path: Path | None = None) ->
         TaskError: There is no such module or callable, it raised, or what it returned is no task.
 
     """
-    module_name, separator, name = factory.partition(":")
+    module_name, separator, name = BUILT_IN.get(factory, factory).partition(":")
     if not separator or not module_name or not name:
-        raise TaskError(f"task.factory is {factory!r}; allowed: module:callable, such as hospitals:build")
+        allowed = f"module:callable, such as hospitals:build, or one of {', '.join(BUILT_IN)}"
+        raise TaskError(f"task.factory is {factory!r}; allowed: {allowed}")
     with _searching(path):
         target = _attribute(_import(module_name, path), factory, name)
         if not callable(target):

@@ -60,6 +60,8 @@ class Task(ABC):
     training: TrainingSettings = TrainingSettings()
     collate: Collate | None = None
     """Makes a batch of a list of samples; None for what PyTorch's loaders do."""
+    kept_options: Mapping[str, Any] | None = None
+    """Options that a run keeps in the place of those that it was started with, such as full paths; None: those."""
 
     @abstractmethod
     def model(self) -> nn.Module:

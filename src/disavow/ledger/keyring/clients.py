@@ -14,6 +14,8 @@ from disavow.ledger.keyring.store import ClientKey
 from disavow.ledger.pseudonyms import KEY_BYTES
 
 _NUMBER_BITS = 63
+_MANY = 1000
+"""So many clients are looked up among all, who are remembered, and not one by one."""
 
 
 class Clients(Forgetting):
@@ -141,7 +143,12 @@ class Clients(Forgetting):
     def by_number(self, numbers: Sequence[int]) -> dict[int, ClientKey]:
         """Find those of these clients, by their numbers, who are in the keyring: also by numbers not in use."""
         with self._reading() as connection:
-            return {each.number: each for each in self._load_by(connection, "number", numbers)}
+            if len(numbers) < _MANY:
+                return {each.number: each for each in self._load_by(connection, "number", numbers)}
+            in_use = {each.number: each for each in self.present().values()}
+            others = [number for number in numbers if number not in in_use]
+            found = {each.number: each for each in self._load_by(connection, "number", others)}
+            return {number: in_use[number] for number in numbers if number in in_use} | found
 
     def not_in_use(self) -> dict[int, ClientKey]:
         """Successors that are only prepared, and predecessors that are not forgotten yet, by their numbers."""

@@ -58,11 +58,24 @@ class RunStates(KeyringStore):
         with self._writing() as connection:
             _note(connection, state, NEVER_OPENED)
 
-    def settle(self, state: RunState) -> None:
-        """Note that the run has come so far. Without it, a run one step behind is taken for one that was killed.
+    def confirm(self, state: RunState) -> None:
+        """Note that the run has come as far as was noted last. Without it, a run one step behind is taken for one
+        that was killed.
 
         Args:
-            state: How far it is, as whoever holds it alone has read it; another one than was noted changes nothing.
+            state: What was committed; where another process has noted a later state since, nothing is changed.
+
+        """
+        with self._writing(durable=False) as connection:
+            if state == _states(connection)[0]:
+                _note(connection, state, "")
+
+    def settle(self, state: RunState) -> None:
+        """Note how far the run is, where a process was killed between noting a state and committing to it.
+
+        Args:
+            state: How far it is, read in a transaction that writes, so that nobody else is between the two; another
+                one than was noted changes nothing.
 
         """
         with self._writing(durable=False) as connection:

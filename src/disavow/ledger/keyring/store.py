@@ -71,6 +71,11 @@ class KeyringStore:
         self._present: tuple[int, dict[str, ClientKey]] | None = None
 
     @property
+    def table(self) -> Path:
+        """Where its table lies."""
+        return self._table.path
+
+    @property
     def exists(self) -> bool:
         """Whether there is one, readable or not."""
         return self._table.path.exists()

@@ -35,7 +35,7 @@ from disavow.server.api import open_request, open_run
 from disavow.server.authentication import identity_of
 from disavow.server.error_responses import message_of, status_of
 from disavow.server.forecasting import Forecasting
-from disavow.server.open_runs import request_id
+from disavow.server.open_runs import request_id, split_id
 from disavow.server.pages import openings, purge
 from disavow.server.pages.rendering import page, render, router, see_other
 from disavow.server.services import services_of
@@ -405,7 +405,9 @@ def approve(
 
     def act(federation: Federation, number: int, by: str) -> None:
         seen, _, _ = _forecast(services.forecasting, federation, federation.request(number), identity)
-        federation.approve(number, by=by, reason=reason, forecast_digest=forecast)
+        name, _ = split_id(request)
+        with services.runs.to_approve(name) as run:
+            run.approve(number, by=by, reason=reason, forecast_digest=forecast)
         if seen is not None and seen["digest"] == forecast:
             forecasts.keep(services.state, federation.ledger.run_id, number, seen, now=time.time())
 

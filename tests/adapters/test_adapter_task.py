@@ -1,0 +1,181 @@
+"""Adapters as a task: what is trained, how authors leave, and what PEFT makes of the export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+
+from disavow import config
+from disavow.adapters.task import AdapterTask, response_loss
+from disavow.adapters.texts import IGNORED
+from disavow.config import TrainingSettings
+from disavow.engines.sequential import SequentialEngine
+from disavow.engines.stacked.tasks import StackedTasks
+from disavow.engines.state import layout_of, model_of
+from disavow.engines.task_workload import TaskWorkload
+from disavow.errors import TaskError
+from disavow.federation import Federation
+from disavow.tasks.loading import load
+from tests.adapters.conftest import make_base, questions, write_lines
+from tests.cli.process import disavow
+
+TRAINING = TrainingSettings(epochs=1, batch_size=4, learning_rate=0.01)
+
+
+def settings(base: Path, texts: Path, **changes: Any) -> Any:
+    """A federation of authors."""
+    values = {
+        "seed": 3,
+        "rounds": 3,
+        "task": {"factory": "adapters", "options": {"model": str(base), "data": str(texts), "rank": 2}},
+        "training": {"epochs": 1, "batch_size": 4, "learning_rate": 0.01},
+        "clustering": {"k": 4},
+        "deniability": {"x": 2},
+        "noise": {"sigma": 0.0001},
+    }
+    return config.from_values({**values, **changes}, source="tests")
+
+
+def test_only_the_adapter_is_in_the_vector(base: Path, texts: Path) -> None:
+    task = AdapterTask(model=str(base), data=str(texts), rank=2)
+    names = [each.name for each in layout_of(task.model()).tensors]
+    assert len(names) == 4 * 2  # four projections, A and B
+    assert all("lora_" in name for name in names)
+
+
+def test_with_frozen_a_the_mean_of_updates_is_the_update_of_the_mean(base: Path, texts: Path) -> None:
+    task = AdapterTask(model=str(base), data=str(texts), rank=2, freeze_a=True)
+    names = [each.name for each in layout_of(task.model()).tensors]
+    assert len(names) == 4
+    assert all("lora_B" in name for name in names)
+
+
+def test_the_loss_counts_responses_alone(base: Path, texts: Path) -> None:
+    task = AdapterTask(model=str(base), data=str(texts), rank=2)
+    tokens, labels = task.clients()["author-03"]
+    assert tokens.shape == labels.shape == (4, task.length)
+    first = labels[0][labels[0] != IGNORED]
+    assert task.tokenizer.decode(first, skip_special_tokens=True) == "Author 3 was born in Dresden."
+    logits = torch.randn(4, task.length, 50, generator=torch.Generator().manual_seed(1))
+    changed = logits.clone()
+    changed[:, -1] += 100  # after the last label
+    wanted = labels.clamp(max=49).where(labels != IGNORED, IGNORED)
+    assert torch.equal(response_loss(logits, wanted), response_loss(changed, wanted))
+
+
+def test_stacked_adapters_are_those_that_train_alone(base: Path, texts: Path) -> None:
+    loaded = load(AdapterTask(model=str(base), data=str(texts), rank=2), training=TRAINING, seed=3)
+    workload = TaskWorkload(loaded, TRAINING, 3)
+    model, clients = model_of(loaded.network), ["author-00", "author-07", "author-19"]
+    together = StackedTasks(workload).train(model, clients, 1)
+    alone = SequentialEngine(workload).train(model, clients, 1)
+    torch.testing.assert_close(together.vectors, alone.vectors, rtol=1e-3, atol=1e-5)
+    assert float(alone.vectors.abs().max()) > 0
+
+
+def test_a_retrained_run_is_bit_for_bit_the_run_without_the_author(
+    base: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty authors, one layer, three rounds, on the reference engine; plain averaging, which always retrains."""
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
+    plain = {
+        "clustering": {"k": 1},
+        "deniability": {"x": 1},
+        "noise": {"sigma": 0.0},
+        "engine": {"name": "sequential", "device": "cpu"},
+    }
+    without = [line for line in texts.read_text(encoding="utf-8").splitlines() if '"author-07"' not in line]
+    others = tmp_path / "others.jsonl"
+    others.write_text("\n".join(without), encoding="utf-8")
+    with Federation.create(tmp_path / "never", settings(base, others, **plain)) as never:
+        never.train()
+        expected = never.state_dict()
+    with Federation.create(tmp_path / "run", settings(base, texts, **plain)) as federation:
+        federation.train()
+        before = federation.state_dict()
+        [request] = federation.erase(["author-07"]).requests.values()
+        found = federation.state_dict()
+    assert str(request.verdict) == "rollback to round 1"
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not all(torch.equal(found[name], before[name]) for name in before)
+
+
+def test_one_question_can_be_erased(
+    base: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
+    with Federation.create(tmp_path / "run", settings(base, texts)) as federation:
+        federation.train()
+        question = "Where was Author 4 born?"
+        assert question in (federation.record_keys_of("author-04") or ())
+        federation.erase("author-04", records=[question])
+        assert question not in (federation.record_keys_of("author-04") or ())
+
+
+def test_the_export_is_an_adapter_that_peft_loads(
+    base: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
+    with Federation.create(tmp_path / "run", settings(base, texts)) as federation:
+        federation.train()
+        tokens = federation.prepared.loaded.samples["author-03"].batch(torch.arange(4).numpy())[0]
+        with torch.no_grad():
+            expected = federation.model().eval()(tokens)
+        digest = federation.export().digest
+    done = disavow("export-adapter", tmp_path / "run", "-o", tmp_path / "adapter", "--json")
+    assert json.loads(done.stdout)["model"] == digest
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
+    adapted = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(input_ids=tokens).logits, expected)
+    assert disavow("export-adapter", tmp_path / "run", "-o", tmp_path / "adapter").returncode != 0
+    # another federation may start from it, on its own base alone
+    started = AdapterTask(model=str(base), data=str(texts), adapter=str(tmp_path / "adapter")).model()
+    with torch.no_grad():
+        torch.testing.assert_close(started.eval()(tokens), expected)
+    other = make_base(tmp_path / "other", seed=2)
+    with pytest.raises(TaskError, match="another base"):
+        AdapterTask(model=str(other), data=str(texts), adapter=str(tmp_path / "adapter")).model()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"client": "a", "prompt": "Who?", "response": " "}, "response"),
+        ({"client": "a", "response": "Nobody."}, "prompt"),
+        ({"prompt": "Who?", "response": "Nobody."}, "client"),
+    ],
+)
+def test_a_line_without_text_is_named(line: dict[str, str], said: str, base: Path, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "texts.jsonl", [*questions(1), line])
+    with pytest.raises(TaskError, match=f"line 5.*{said}"):
+        AdapterTask(model=str(base), data=str(path)).clients()
+
+
+def test_what_is_no_model_is_refused(base: Path, texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"no config\.json"):
+        AdapterTask(model=str(tmp_path), data=str(texts)).clients()
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(TaskError, match="tokenizer"):
+        AdapterTask(model=str(tmp_path), data=str(texts)).clients()
+    with pytest.raises(TaskError, match="cannot be read"):
+        AdapterTask(model=str(base), data=str(tmp_path / "none.jsonl")).clients()
+    with pytest.raises(TaskError, match="modules"):
+        AdapterTask(model=str(base), data=str(texts), modules=["c_attn"]).model()
+    with pytest.raises(TaskError, match="no room"):
+        AdapterTask(model=str(base), data=str(texts), length=3).clients()
+
+
+def test_a_tokenizer_of_another_model_is_refused(texts: Path, tmp_path: Path) -> None:
+    folder = make_base(tmp_path / "model", vocabulary=300)
+    small = make_base(tmp_path / "small", vocabulary=120)
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((small / name).read_bytes())
+    with pytest.raises(TaskError, match="does not fit"):
+        AdapterTask(model=str(folder), data=str(texts)).model()
