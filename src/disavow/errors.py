@@ -53,6 +53,10 @@ exit code of the command that met it::
     │   ├── LogStale        42   a log that has had no new head for longer than was allowed
     │   └── Unreadable       2   it cannot even be read
     ├── LogUnreachable      43   a log that cannot be asked now; the same command may succeed later
+    ├── WitnessError         1   a witness that did not cosign a head; the head and the run stay as they are
+    │   ├── WitnessUnavailable 1 it cannot be reached, or does not answer in time or as witnesses do
+    │   ├── WitnessRefused   1   it does not know the log, or has seen another history of it
+    │   └── WitnessInUse    26   another process holds the state of this witness
     ├── RoundRefused         5   a round that must not be recorded; the run stays as it was
     │   └── BudgetSpent      9   it would exceed the privacy budget; the model stays in use
     └── ServiceError        18   what the service refuses, whoever asks
@@ -441,7 +445,7 @@ class WitnessInUse(WitnessError):
     """Another process holds the state of this witness: two together could cosign two histories."""
 
     code = "DSV-513"
-    exit_code = 4
+    exit_code = 26
 
 
 class SplitView(VerificationError):
