@@ -68,7 +68,7 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 def _mark_of(number: int) -> str:
     """A to z, then aa, ab, ...
 
-    >>> [_letters(number) for number in (0, 25, 26, 27)]
+    >>> [_mark_of(number) for number in (0, 25, 26, 27)]
     ['a', 'z', 'aa', 'ab']
     """
     before, last = divmod(number, 26)

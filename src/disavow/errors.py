@@ -54,7 +54,7 @@ exit code of the command that met it::
     │   └── Unreadable       2   it cannot even be read
     ├── LogUnreachable      43   a log that cannot be asked now; the same command may succeed later
     ├── WitnessError         1   a witness that did not cosign a head; the head and the run stay as they are
-    │   ├── WitnessUnavailable 1 it cannot be reached, or does not answer in time or as witnesses do
+    │   ├── WitnessUnavailable 1  it cannot be reached, or does not answer in time or as witnesses do
     │   ├── WitnessRefused   1   it does not know the log, or has seen another history of it
     │   └── WitnessInUse    26   another process holds the state of this witness
     ├── RoundRefused         5   a round that must not be recorded; the run stays as it was

@@ -66,7 +66,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
         (Transaction, "give_up_contributions"),
         (Transaction, "finish_erasures"),
         (Keyring, "advance"),
-        (Keyring, "settle"),
+        (Keyring, "confirm"),
         (Keyring, "finish_forgetting"),
         (Keyring, "_write_keys"),
     ],

@@ -30,7 +30,7 @@ from disavow.tasks.task import Task, outputs_and_targets
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 """The attention projections of Llama and most others; GPT-2 calls them c_attn and c_proj."""
 
-DESCRIPTION = "disavow.json"
+DESCRIPTION = "provenance.json"
 """Beside an exported adapter: which base it belongs to."""
 
 
