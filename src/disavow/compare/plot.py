@@ -118,6 +118,7 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
     }
     taken = [(x - _POINT, y - _POINT, x + _POINT, y + _POINT) for x, y in at.values()]
     scale = figure.dpi / 72  # pixels a point of text
+    points = {row.method.name: (_work(row), row.estimates["best_attacker"].mean) for row in ahead}
     for name, (x, y) in at.items():
         wide, high = _LETTER * len(name) * scale, _LINE * scale
         for right, up in _OFFSETS:
@@ -126,10 +127,9 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
             if not any(_overlap(box, other) for other in taken):
                 break
         taken.append(box)
-        axes.annotate(
+        written = axes.annotate(
             name,
-            (float(x), float(y)),
-            xycoords="figure pixels",
+            points[name],
             xytext=(right, up),
             textcoords="offset points",
             ha="left" if right >= 0 else "right",
@@ -139,6 +139,7 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
             arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 4},
             zorder=4,
         )
+        written.set_in_layout(False)  # or the axes would move, and with them the points that names were put beside
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
