@@ -56,7 +56,7 @@ def answered(verdict: Verdict, *, rounds: int = 0, approximate: bool = False) ->
         (
             FACTS,
             Outcome.GRANTED,
-            "Granted: the client was removed from the training and forgotten. The model was kept as it is.",
+            "The model was kept as it is, not trained again.",
         ),
         (
             replace(FACTS, purge_due=LATER),

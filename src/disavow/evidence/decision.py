@@ -73,7 +73,7 @@ def _removed(facts: Facts) -> str:
     """What became of who asked."""
     records = facts.request.records
     if records is None:
-        return "the client was removed from the training and forgotten"
+        return "the client was removed from the training, and the record of who it was is destroyed"
     verb = "was" if records == 1 else "were"
     return f"{count_records(records)} of a client {verb} excluded from the training, and the client itself stays"
 
@@ -92,7 +92,11 @@ def _model(facts: Facts) -> str:
     if verdict is None or verdict.kind is VerdictKind.NEVER_PRESENT:
         return ". Nothing of it was in the model, which was not changed."
     if verdict.kind is VerdictKind.DENIABLE:
-        return ". The model was kept as it is." if facts.in_model else ". Nothing of it is in the model any more."
+        return (
+            ". The model was kept as it is, not trained again."
+            if facts.in_model
+            else ". Nothing of it is in the model any more."
+        )
     if request.cost is not None and not request.cost.rounds:
         return f". The model was taken back to before round {verdict.undoes}, and not trained again."
     how = "rebuilt approximately" if request.approximate else "trained again"
@@ -109,7 +113,8 @@ def _consequence(facts: Facts) -> str:
         )
     return (
         "The client takes no part in the training any more. The key that tied it to the training was destroyed: "
-        "without the client's own file, called the opening, nobody can say which contributions came from it."
+        "the records do not say any more which contributions came from it, unless the client shows its own file, "
+        "called the opening."
     )
 
 

@@ -150,7 +150,7 @@ def _dates(facts: Facts) -> list[tuple[str, str]]:
     request = facts.request
     found = [("Received", _day(request.asked_at.isoformat()))]
     if request.answered_at is not None:
-        kept = "kept" if request.in_time else "missed"
+        kept = "met" if request.in_time else "missed"
         found += [("Answered", _day(request.answered_at.isoformat())), ("Deadline", f"{_due(facts)}: {kept}")]
     elif request.refused_at is not None:
         found.append(("Refused", _day(request.refused_at.isoformat())))
@@ -199,7 +199,7 @@ def _timeline(facts: Facts) -> Element:
         element(
             "p",
             "By law an answer is due one month after the request is received (GDPR Art. 12(3)); it can be extended "
-            "once, to three months, with a reason. "
+            "once, by two further months, with a reason. "
             + ("" if facts.named else "Names and reasons are left out of this copy."),
             class_="aside under",
         ),
@@ -232,7 +232,8 @@ def _deciders(facts: Facts) -> Element:
     if facts.request.approval is Approval.AWAITED:
         paragraphs = [element("p", "Nobody has approved it yet, and somebody has to.")]
     elif not decisions:
-        paragraphs = [element("p", "Nobody had to approve it: the settings of this run ask for no approval of it.")]
+        automatic = "The software decided it by its rules, and the settings of this run ask nobody to approve that."
+        paragraphs = [element("p", automatic)]
     return section("Who decided", *paragraphs)
 
 
@@ -366,7 +367,8 @@ def _files(packed: Iterable[PackedFile]) -> Element:
         ),
         element(
             "p",
-            "SHA256SUMS has these digests and that of this document; “sha256sum --check SHA256SUMS” compares them.",
+            "An evidence.pdf, if there is one, is this document for paper. SHA256SUMS has all digests; “sha256sum "
+            "--check SHA256SUMS” compares them.",
             class_="aside under",
         ),
     )
