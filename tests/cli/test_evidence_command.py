@@ -161,8 +161,8 @@ def test_rounds_that_were_trained_again(copied: World, pack: Callable[..., Path]
     folder = pack(2)
     assert names(folder) == PROVED  # its first proof says that nothing of it is left: there is no second
     assert decision(folder) == (
-        "Granted and complete: the client was removed from the training, and the record of who it was is destroyed. "
-        "The model was trained again without it."
+        "Granted and complete: the client was removed from the training, and the record of who it was is destroyed."
+        " The model was trained again without it."
     )
     cost = json.loads((folder / "request.json").read_text())["cost"]
     assert cost["rounds"] == 2
