@@ -106,7 +106,7 @@ def _head(head: Checkpoint) -> str:
 
 
 def _named(files: Sequence[Path]) -> str:
-    more = f" and {len(files) - _FILES_NAMED} more files" if len(files) > _FILES_NAMED else ""
+    more = f" and {len(files) - _FILES_NAMED} more" if len(files) > _FILES_NAMED else ""
     return ", ".join(escaped(str(path)) for path in files[:_FILES_NAMED]) + more
 
 
