@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disavow.errors import VerificationError
-from disavow.flower.log import warn
 from disavow.ledger.files import sync, sync_folder
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ def evidence_folder(context: Context) -> Path | None:
     try:
         make_private(folder)
     except OSError as error:
+        from disavow.flower.log import warn  # whoever only writes into a folder need not have Flower
+
         warn(f"evidence is kept in the context of this run alone: {folder} cannot be made ({error.strerror})")
         return None
     return folder
