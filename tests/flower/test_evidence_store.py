@@ -38,10 +38,10 @@ def test_a_temporary_file_is_never_one_that_was_there(tmp_path: Path, monkeypatc
     opened: list[tuple[str, int, int]] = []
     open_file = os.open
 
-    def watched(path: str | Path, flags: int, mode: int = 0o777) -> int:
+    def watched(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT:
             opened.append((Path(path).name, flags, mode))
-        return open_file(path, flags, mode)
+        return open_file(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", watched)
     kept = store_in(tmp_path)

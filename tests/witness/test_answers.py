@@ -125,7 +125,7 @@ def test_what_cannot_be_kept_is_not_cosigned(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("disavow.witness.heads.os.fsync", full)
+        patch.setattr("disavow.durable_files.os.fsync", full)
         assert witness.add_checkpoint(MadeLog().grown(2).request(1)).status == 507
     assert witness.add_checkpoint(MadeLog().grown(1).grown(2, "another").request(1)).status == 200
     heads.close()

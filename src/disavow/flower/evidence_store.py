@@ -14,13 +14,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from disavow.errors import VerificationError
-from disavow.ledger.files import sync, sync_folder
+from disavow.ledger.files import sync_folder, write_durably
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -168,7 +167,7 @@ def write_private(path: Path, data: bytes) -> None:
 
     """
     make_private(path.parent)
-    _write_exclusively(path, data)
+    write_durably(path, data, mode=0o600)
 
 
 def make_private(folder: Path) -> None:
@@ -181,19 +180,3 @@ def make_private(folder: Path) -> None:
     for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
         sync_folder(missing.parent)
-
-
-def _write_exclusively(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash it is there whole or not at all; through no file that was there before."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            sync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)

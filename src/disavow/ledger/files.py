@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from disavow.durable_files import sync, write_into
 from disavow.errors import RunUnsafe
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
@@ -23,9 +22,6 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 _IS_LINK = {errno.ELOOP, errno.ENOTDIR}
 """What the system answers where `O_NOFOLLOW` or `O_DIRECTORY` meets something else."""
-
-_NOT_THERE = {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
-"""What it answers where a file system cannot flush the drive's cache."""
 
 
 class Folder:
@@ -81,7 +77,7 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a file durably; see `write_durably`."""
         with open_folder(self.path) as folder:
-            _write(folder, name, data, mode=PRIVATE_FILE, replace=True)
+            write_into(folder, name, data, mode=PRIVATE_FILE, replace=True)
 
     def sync(self) -> None:
         """Make renames and deletions in the folder durable."""
@@ -98,18 +94,6 @@ class Folder:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
             sync(folder)
-
-
-def sync(descriptor: int) -> None:
-    """Make what was written durable. On macOS `fsync` leaves it in the drive's cache, which a power cut empties."""
-    os.fsync(descriptor)
-    flush_drive = getattr(fcntl, "F_FULLFSYNC", None)
-    if flush_drive is not None:
-        try:
-            fcntl.fcntl(descriptor, flush_drive)
-        except OSError as error:
-            if error.errno not in _NOT_THERE:  # not every file system has it
-                raise
 
 
 def open_file(path: Path, flags: int, folder: int) -> int:
@@ -239,28 +223,7 @@ def write_durably(target: Path, data: bytes, *, mode: int = 0o644, replace: bool
     Without `replace`, a file that is there already stays as it is.
     """
     with open_folder(target.parent, follow=True) as folder:
-        _write(folder, target.name, data, mode=mode, replace=replace)
-
-
-def _write(folder: int, name: str, data: bytes, *, mode: int, replace: bool) -> None:
-    temporary = f".{name}.{secrets.token_hex(4)}"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            sync(descriptor)
-        if replace:
-            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.unlink(temporary, dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    sync(folder)
+        write_into(folder, target.name, data, mode=mode, replace=replace)
 
 
 def remove_temporaries(folder: Path, names: str) -> None:

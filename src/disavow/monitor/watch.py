@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from disavow.durable_files import write_into
 from disavow.errors import ConfigError, LogShrunk, LogStale, LogUnreachable, SplitView, VerificationError
 from disavow.monitor.gossip import extends
 from disavow.monitor.sources import LogSource
@@ -98,19 +98,9 @@ class InFile:
         """Write the head, durably."""
         since = datetime.fromtimestamp(seen.since, UTC).isoformat(timespec="microseconds")
         data = json.dumps({"type": STATE_TYPE, "checkpoint": seen.note, "since": since}, indent=1).encode()
-        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
+            write_into(folder, self._path.name, data, mode=0o600)
         finally:
             os.close(folder)
 

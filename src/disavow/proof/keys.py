@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from disavow.durable_files import sync
 from disavow.errors import ConfigError, Unreadable
 from disavow.proof import canonical
 from disavow.proof.notes import PublicKey, Signer, TrustedKey, check_name
@@ -169,13 +170,13 @@ def _overwrite(file: BinaryIO) -> None:
         file.seek(0)
         file.write(bytes(size))
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
 
 
 def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -270,7 +271,7 @@ def _write(path: Path, data: bytes, *, mode: int, replace: bool = False) -> None
     with os.fdopen(os.open(path, how, mode), "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
 
 
 def write_private(path: Path, private: Ed25519PrivateKey, passphrase: str | None) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 
+from disavow.durable_files import sync
 from disavow.errors import ConfigError, Unreadable, WitnessInUse
 from disavow.proof.notes import Checkpoint, read_note
 
@@ -102,9 +103,9 @@ class SeenHeads:
         with os.fdopen(os.open(_TEMPORARY, how, 0o600, dir_fd=self._folder), "wb") as file:
             file.write(note.encode())
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(_TEMPORARY, _name_of(head.origin), src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        os.fsync(self._folder)
+        sync(self._folder)
         self._heads[head.origin] = head
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from disavow.ledger.files import PRIVATE_FILE, sync
+from disavow.durable_files import sync
+from disavow.ledger.files import PRIVATE_FILE
 from disavow.ledger.pseudonyms import KEY_BYTES
 
 NO_KEY = bytes(KEY_BYTES)
