@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    adapter adapters durable export model
+    adapter adapters child durable export model
     access accountants after aggregate alignment answers api app ascent ask assemble attackers audit
     authentication averages backdoor backend base batched batches batching before bench blobs bounds broadcast
     bucket budget build by cache calibration callbacks canonical catalogue chain charts check checks choice cli

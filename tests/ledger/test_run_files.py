@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from disavow import runs
-from disavow.audit.work import default_work, remove_work
 from disavow.errors import IntegrityError, RunUnsafe
 from disavow.ledger import Ledger, fsck
 from disavow.ledger.copying import copy_run
@@ -26,6 +25,7 @@ from disavow.ledger.files import sync_folder
 from disavow.ledger.id_search import files_with
 from disavow.ledger.keys import default_folder
 from disavow.ledger.run_files import make_private
+from disavow.ledger.work_folders import remove_work_folder, work_folder
 from tests.cli.forked import disavow
 from tests.cli.process import assert_refused
 from tests.erasure.mechanisms.contract import leave, start_toy, toy_settings
@@ -286,8 +286,8 @@ def test_a_link_named_like_the_remains_of_an_audit_is_left_alone(run: Path, thei
     (theirs / "folder").mkdir()
     (theirs / "folder" / "lock").write_text("mine")
     before = files_of(theirs)
-    default_work(run).symlink_to(theirs)
-    assert not remove_work(run)
+    work_folder(run, "audit").symlink_to(theirs)
+    assert not remove_work_folder(run, "audit")
     assert files_of(theirs) == before
 
 

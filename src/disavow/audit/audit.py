@@ -13,8 +13,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -33,14 +33,12 @@ from disavow.audit.roc import advantage, auc, tpr_at
 from disavow.audit.signals import client_losses, confidences, weights
 from disavow.audit.subject import Subject, subject_of
 from disavow.audit.trainer import trainer_of
-from disavow.audit.work import default_work
 from disavow.audit.worlds import Kind, OnRound, World, WorldKey, held_by, train_worlds, world_keys
 from disavow.erasure.mechanisms import Mechanism
 from disavow.erasure.mechanisms.retrain import Retrain
-from disavow.errors import ConfigError, StorageError, StorageFull
+from disavow.errors import ConfigError
 from disavow.federation import Federation
-from disavow.ledger.database import room_to_write
-from disavow.ledger.lock import Lock
+from disavow.ledger.work_folders import hold_work_folder, work_folder
 from disavow.rounds.participation import SecretOrder
 
 RETRAIN = Retrain()
@@ -154,10 +152,10 @@ def audit(
 
     """
     folder = work / _identity(subject, effort, mechanism)
-    with _workroom(folder):
+    with hold_work_folder(folder, "the audit"):
         report = _audit(subject, effort, folder, keys, mechanism, on_round)
         shutil.rmtree(folder, ignore_errors=True)
-    if work == default_work(subject.directory):
+    if work == work_folder(subject.directory, "audit"):
         with suppress(OSError):  # others may be at work in it
             work.rmdir()
     return report
@@ -196,28 +194,8 @@ def audit_client(
         keys=federation.keys,
         records=records,
     )
-    work = work or default_work(federation.directory)
+    work = work or work_folder(federation.directory, "audit")
     return audit(subject, effort, work=work, keys=federation.keys, mechanism=federation.mechanism)
-
-
-@contextmanager
-def _workroom(folder: Path) -> Iterator[None]:
-    """A folder for one audit at a time; where there is no room left in it, say how to go on."""
-    try:
-        with room_to_write(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with Lock(folder):
-                yield
-    except StorageFull as error:
-        raise StorageFull(
-            f"there is no room for the audit in {folder}: {error.__cause__ or error}; the run is as it was. Make "
-            "room, then the same command goes on with the worlds that are left; or choose another folder (--work)"
-        ) from error
-    except StorageError as error:
-        raise StorageError(
-            f"the audit cannot work in {folder}: {error.__cause__ or error}; the run is as it was. The same "
-            "command goes on with the worlds that are left; or choose another folder (--work)"
-        ) from error
 
 
 def _audit(

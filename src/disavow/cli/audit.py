@@ -21,7 +21,6 @@ from disavow.audit.power import POWER
 from disavow.audit.report import LEVEL, RATES, Attacked, Audit, Found
 from disavow.audit.roc import FALSE_POSITIVES_NEEDED, Measure
 from disavow.audit.subject import Subject, subject_of
-from disavow.audit.work import default_work
 from disavow.cli.options import check_plot
 from disavow.cli.output import Bar, loading, print_json, progress, results
 from disavow.cli.rounds import rebuilt
@@ -29,6 +28,7 @@ from disavow.domain import VerdictKind, escaped
 from disavow.erasure.mechanisms import build as build_mechanism
 from disavow.errors import ConfigError
 from disavow.ledger.keys import default_folder
+from disavow.ledger.work_folders import work_folder
 
 _INTERRUPTED = 130
 _FOUND = 1
@@ -56,7 +56,7 @@ def audit_client(
         subject = subject_of(
             directory, client, task=task, seed=effort.seed, on_progress=on_progress, records=records
         )
-    work = work or default_work(directory)
+    work = work or work_folder(directory, "audit")
     if work.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"--work is {work}; allowed: a folder outside the run directory {directory}")
     console = progress()

@@ -20,12 +20,12 @@ from disavow.compare.plot import pareto_figure
 from disavow.compare.problem import Problem, problem_of
 from disavow.compare.report import Comparison
 from disavow.compare.table import notes_of, tables_of, to_csv, to_markdown
-from disavow.compare.work import default_work
 from disavow.domain import escaped
 from disavow.errors import ConfigError, NeverTookPart, UnknownClient
 from disavow.ledger import Ledger
 from disavow.ledger.keys import default_folder
 from disavow.ledger.lock import refuse_in_use
+from disavow.ledger.work_folders import work_folder
 
 _INTERRUPTED = 130
 
@@ -59,7 +59,7 @@ def compare_methods(
     chosen = methods_named(methods)
     if output is not None:
         require(not output.exists() or output.is_dir(), "output", output, "a folder, or a name that is free")
-    pieces = work or default_work(directory)
+    pieces = work or work_folder(directory, "compare")
     for option, folder in (("work", pieces), ("output", output)):
         if folder is not None and folder.resolve().is_relative_to(directory.resolve()):
             raise ConfigError(f"--{option} is {folder}; allowed: a folder outside the run directory {directory}")

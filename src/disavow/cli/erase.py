@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from disavow.audit.work import default_work, remove_work
 from disavow.cli.files import read_lines
 from disavow.cli.output import loading, print_json, progress, results, size
 from disavow.cli.passphrase import ask_passphrase
 from disavow.cli.requests import sentence, who_acts
 from disavow.cli.rounds import Watch, verdict_line
-from disavow.compare import work as compare_work
 from disavow.domain import EngineChoice, RequestState, Verdict, VerdictKind, escaped, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.mechanisms import DECLINED
@@ -29,6 +27,7 @@ from disavow.federation import Callbacks, Federation
 from disavow.ledger import Ledger
 from disavow.ledger.files import kind_of
 from disavow.ledger.keys import default_folder
+from disavow.ledger.work_folders import Study, remove_work_folder, work_folder
 from disavow.proof.bounds import as_odds, noise_in_words
 from disavow.proof.envelope import LARGEST
 from disavow.proof.keys import PUBLIC
@@ -38,6 +37,12 @@ from disavow.results import Answer, Prospect
 if TYPE_CHECKING:
     from disavow.data.progress import OnProgress
     from disavow.proof.summary import Summary
+
+_LEFT_BEHIND: dict[Study, str] = {
+    "audit": "an interrupted audit left: it named clients",
+    "compare": "a comparison left: it held copies",
+}
+"""What may lie beside a run that has somebody in it who is erased now."""
 
 _INTERRUPTED = 130
 _STAYING = (
@@ -131,14 +136,9 @@ def erase(
             )
             print(f"interrupted; {outcome}", file=sys.stderr)
             raise typer.Exit(_INTERRUPTED) from None
-        if remove_work(directory):
-            progress().print(
-                f"removed {default_work(directory)}, which an interrupted audit left: it named clients"
-            )
-        if compare_work.remove_work(directory):
-            progress().print(
-                f"removed {compare_work.default_work(directory)}, which a comparison left: it held copies"
-            )
+        for study, left in _LEFT_BEHIND.items():
+            if remove_work_folder(directory, study):
+                progress().print(f"removed {work_folder(directory, study)}, which {left}")
         _show(federation, answer, shown.engine, as_json=as_json)
     if answer.refusal is not None:
         raise _not_here(answer)

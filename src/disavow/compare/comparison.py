@@ -9,8 +9,8 @@ Every arrow's result is a file (`pieces`): a comparison goes on where it was int
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,7 @@ from disavow.compare.report import Comparison
 from disavow.compare.scheme import scheme_of
 from disavow.compare.trainer import trainer_of
 from disavow.domain import escaped
-from disavow.errors import StorageError, StorageFull
-from disavow.ledger.database import room_to_write
-from disavow.ledger.lock import Lock
+from disavow.ledger.work_folders import hold_work_folder
 from disavow.rounds.threads import one_thread
 
 
@@ -81,7 +79,7 @@ def compare(
     """
     began = time.monotonic()
     # with one thread: the same bits on any number of cores, and networks this small are faster for it
-    with workroom(work), closing(trainer_of(problem)) as trainer, one_thread():
+    with hold_work_folder(work, "the comparison"), closing(trainer_of(problem)) as trainer, one_thread():
         bench = Bench(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
         storing = [method for method in methods if method.stores == "updates"]
         bench.storing = {scheme_of(method.scheme, problem) for method in storing}
@@ -105,32 +103,6 @@ def compare(
         relearning_cap=effort.relearning,
         seconds=time.monotonic() - began,
     )
-
-
-@contextmanager
-def workroom(folder: Path) -> Iterator[None]:
-    """Hold a folder for one comparison at a time; where there is no room left in it, say how to go on.
-
-    Args:
-        folder: Where pieces are kept.
-
-    Raises:
-        RunInUse: Another comparison is at work in it.
-        StorageError: It cannot be written to.
-
-    """
-    again = "the run is as it was. The same command goes on with what is left; or choose another folder (--work)"
-    try:
-        with room_to_write(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with Lock(folder):
-                yield
-    except StorageFull as error:
-        raise StorageFull(
-            f"there is no room to compare in {folder}: {error.__cause__ or error}; {again}"
-        ) from error
-    except StorageError as error:
-        raise StorageError(f"{folder} cannot be worked in: {error.__cause__ or error}; {again}") from error
 
 
 def _leaver(problem: Problem) -> str:

@@ -8,15 +8,14 @@ The keys of the records go through a pipe. Nothing of this is stored.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from disavow.errors import ConfigError, DisavowError, RecordErased, RecordsUnchecked, TooManyRequests, UnknownRecord
-from disavow.proof.keys import child_environment
+from disavow.errors import ConfigError, DisavowError, RecordErased, RecordsUnchecked, UnknownRecord
+from disavow.server.child_process import run_module
 
 LONGEST_SECONDS = 60
 _AT_ONCE = threading.BoundedSemaphore(2)
@@ -45,23 +44,16 @@ def find_holders(run: Path, keys: Path, records: Sequence[str]) -> dict[str, tup
         TooManyRequests: Others are looking.
 
     """
-    if not _AT_ONCE.acquire(blocking=False):
-        raise TooManyRequests("other records are being looked for; try again")
-    try:
-        done = subprocess.run(  # noqa: S603 - ourselves, and paths that the operator gave
-            [sys.executable, "-m", __name__, str(run), str(keys)],
-            input=json.dumps(list(records)).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=child_environment(),
-            timeout=LONGEST_SECONDS,
-            check=True,
-        )
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        raise RecordsUnchecked("the records could not be looked up here; nothing was changed") from None
-    finally:
-        _AT_ONCE.release()
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer = run_module(
+        __name__,
+        [str(run), str(keys)],
+        json.dumps(list(records)).encode(),
+        at_once=_AT_ONCE,
+        busy="other records are being looked for; try again",
+        seconds=LONGEST_SECONDS,
+    )
+    if answer is None:
+        raise RecordsUnchecked("the records could not be looked up here; nothing was changed")
     if "code" in answer:
         raise _REFUSALS.get(answer["code"], RecordsUnchecked)(answer["message"])
     return {client: tuple(held) for client, held in answer["holders"].items()}

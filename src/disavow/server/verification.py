@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge, TooManyRequests
+from disavow.errors import BadRequest, DisavowError, NotFound, TooLarge
 from disavow.proof.envelope import LARGEST
-from disavow.proof.keys import child_environment, keys_in, public_file, trusted_keys
+from disavow.proof.keys import keys_in, public_file, trusted_keys
 from disavow.proof.verify import VerificationInputs, examine
+from disavow.server.child_process import run_module
 
 LONGEST_SECONDS = 20
 _MEMORY = 2 << 30
@@ -45,23 +45,16 @@ def verify(proof: bytes, keys: Path, key: bytes | None = None) -> dict[str, Any]
     """
     if len(proof) > LARGEST:
         raise TooLarge(f"a proof has at most {LARGEST:,} bytes")
-    if not _AT_ONCE.acquire(blocking=False):
-        raise TooManyRequests("too many proofs are being verified; try again")
-    try:
-        done = subprocess.run(  # noqa: S603 - ourselves, and a path that the operator gave
-            [sys.executable, "-m", __name__, *([str(_keys_file(keys))] if key is None else ["-", str(len(key))])],
-            input=(key or b"") + proof,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=child_environment(),
-            timeout=LONGEST_SECONDS,
-            check=True,
-        )
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        raise BadRequest("verifying this took more memory or time than is allowed") from None
-    finally:
-        _AT_ONCE.release()
-    report: dict[str, Any] = json.loads(done.stdout)
+    report = run_module(
+        __name__,
+        [str(_keys_file(keys))] if key is None else ["-", str(len(key))],
+        (key or b"") + proof,
+        at_once=_AT_ONCE,
+        busy="too many proofs are being verified; try again",
+        seconds=LONGEST_SECONDS,
+    )
+    if report is None:
+        raise BadRequest("verifying this took more memory or time than is allowed")
     return report
 
 

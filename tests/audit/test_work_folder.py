@@ -14,9 +14,9 @@ from disavow.audit import worlds as worlds_module
 from disavow.audit.audit import Effort, audit
 from disavow.audit.report import Audit
 from disavow.audit.subject import Subject
-from disavow.audit.work import remove_work
 from disavow.errors import ConfigError, RunInUse, StorageFull
 from disavow.ledger.lock import Lock
+from disavow.ledger.work_folders import remove_work_folder
 from tests.audit.making import (
     CLIENT,
     DENIABLE,
@@ -123,10 +123,10 @@ def test_a_run_that_was_trained_on_since_is_audited_as_it_is_now(tmp_path: Path)
 
 def test_what_an_interrupted_audit_left_is_removed_unless_one_is_at_work(tmp_path: Path) -> None:
     run, folder = tmp_path / "run", tmp_path / "run.audit" / "0123"
-    assert not remove_work(run)
+    assert not remove_work_folder(run, "audit")
     folder.mkdir(parents=True)
     with Lock(folder):
-        assert not remove_work(run)
+        assert not remove_work_folder(run, "audit")
         assert folder.exists()
-    assert remove_work(run)
+    assert remove_work_folder(run, "audit")
     assert not folder.parent.exists()
