@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "disavow"
 
 ORDINARY = """
-    adapter adapters child durable export model
+    adapter adapters child durable export model process runner
     access accountants after aggregate alignment answers api app ascent ask assemble attackers audit
-    authentication averages backdoor backend base batched batches batching before bench blobs bounds broadcast
+    authentication averages backdoor backend base batched batches batching before blobs bounds broadcast
     bucket budget build by cache calibration callbacks canonical catalogue chain charts check checks choice cli
     clustering commands commitment compare comparison compiled config convnet copying cosigning creation cuda
     current curves data database dataset decision declarations decode deliveries demo difference digits

@@ -29,7 +29,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class Cosignatures:
     """Which of a run's witnesses have cosigned the newest head.
 
     Args:
@@ -67,7 +67,7 @@ class Standing:
         }
 
 
-def standing_of(reader: Reader, settings: WitnessSettings) -> Standing | None:
+def cosignatures_of(reader: Reader, settings: WitnessSettings) -> Cosignatures | None:
     """Tell who has cosigned the newest head; None where the log is not signed, or no witness is set.
 
     Args:
@@ -77,12 +77,12 @@ def standing_of(reader: Reader, settings: WitnessSettings) -> Standing | None:
     """
     if not settings.servers or (head := reader.cosigned_head()) is None:
         return None
-    return _standing(head, settings)
+    return _cosignatures(head, settings)
 
 
-def _standing(head: CosignedHead, settings: WitnessSettings) -> Standing:
+def _cosignatures(head: CosignedHead, settings: WitnessSettings) -> Cosignatures:
     names = {server.key: server.key.partition("+")[0] for server in settings.servers}
-    return Standing(
+    return Cosignatures(
         head.size,
         tuple(name for key, name in names.items() if key in head.lines),
         tuple(name for key, name in names.items() if key not in head.lines),
@@ -176,14 +176,14 @@ class Cosigner:
             return
         found = self._ask(ledger, head, questions)
         cosigned = replace(head, lines={**head.lines, **found})
-        standing = _standing(cosigned, self.settings)
+        cosignatures = _cosignatures(cosigned, self.settings)
         whys = [self._patience[each.key].reason for each in self._missing(cosigned)]
         reasons = "; ".join(str(reason) for reason in whys if reason is not None)
         # what a refusal says of sizes changes with each head: who refuses, and why, is what must be told once
-        kind = (standing.enough, standing.missing, *(type(reason) for reason in whys))
-        if not standing.enough:
-            reasons = f"heads of the log lack cosignatures, {standing.needed} of which are needed: {reasons}"
-        self._tell(reasons, kind if standing.missing else ())
+        kind = (cosignatures.enough, cosignatures.missing, *(type(reason) for reason in whys))
+        if not cosignatures.enough:
+            reasons = f"heads of the log lack cosignatures, {cosignatures.needed} of which are needed: {reasons}"
+        self._tell(reasons, kind if cosignatures.missing else ())
 
     def close(self) -> None:
         """Close the connections of those who are not being asked."""

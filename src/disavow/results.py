@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from disavow.config import Settings
-from disavow.cosigning import Standing
+from disavow.cosigning import Cosignatures
 from disavow.domain import EngineChoice, ErasureRequest, Policy, model_name
 from disavow.erasure.dry_run import Forecast
 from disavow.erasure.purge import PurgeForecast
@@ -296,7 +296,7 @@ class Status:
     engine: EngineChoice | None = None
     due: tuple[DueRequest, ...] = ()
     purge: PurgeOutlook | None = None
-    cosigned: Standing | None = None
+    cosigned: Cosignatures | None = None
 
     @property
     def standing(self) -> list[RoundSummary]:

@@ -11,7 +11,7 @@ import pytest
 
 from disavow.audit.subject import subject_of
 from disavow.compare.problem import Problem, problem_of
-from disavow.compare.scheme import SCHEMES, Workplace, scheme_of
+from disavow.compare.scheme import SCHEMES, TrainingResources, scheme_of
 from disavow.compare.trainer import trainer_of
 from disavow.compare.training import Training
 from disavow.engines.trainer import Trainer
@@ -49,6 +49,8 @@ def trainer(problem: Problem) -> Iterator[Trainer]:
 @pytest.fixture(scope="session")
 def trainings(problem: Problem, trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Training]:
     """The run itself under each scheme, with every update."""
-    place = Workplace(trainer, recompute=True)
+    resources = TrainingResources(trainer, recompute=True)
     names = {scheme_of(name, problem) for name in SCHEMES}
-    return {name: SCHEMES[name].train(problem, 0, tmp_path_factory.mktemp(name), place) for name in sorted(names)}
+    return {
+        name: SCHEMES[name].train(problem, 0, tmp_path_factory.mktemp(name), resources) for name in sorted(names)
+    }

@@ -20,7 +20,7 @@ from disavow.compare.methods.gradient_ascent import GradientAscent
 from disavow.compare.methods.negation import Negation, first_layer
 from disavow.compare.methods.sifu import Sifu, contribution, rounds_within
 from disavow.compare.problem import Problem, problem_of
-from disavow.compare.scheme import SCHEMES, Workplace
+from disavow.compare.scheme import SCHEMES, TrainingResources
 from disavow.compare.schemes.sampled import draws
 from disavow.compare.schemes.shards import shards_of
 from disavow.compare.trainer import trainer_of
@@ -48,9 +48,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
     keys = keys_of(run)
     problem = problem_of(subject_of(run, CLIENT, keys=keys), keys=keys)
     with closing(trainer_of(problem)) as trainer:
-        place = Workplace(trainer, recompute=True)
+        resources = TrainingResources(trainer, recompute=True)
         names = ("run", "sampled", "shards")
-        trainings = {name: SCHEMES[name].train(problem, 0, folder / name, place) for name in names}
+        trainings = {name: SCHEMES[name].train(problem, 0, folder / name, resources) for name in names}
         yield Given(problem, trainings, trainer, folder)
 
 
@@ -71,7 +71,7 @@ def accuracy(problem: Problem, model: Tensor) -> float:
 def test_an_exact_method_gives_the_model_of_a_federation_without_the_leaver(
     name: str, scheme: str, given: Given
 ) -> None:
-    [without] = SCHEMES[scheme].retrain(given.problem, [0], Workplace(given.trainer))
+    [without] = SCHEMES[scheme].retrain(given.problem, [0], TrainingResources(given.trainer))
     forgotten, meter = given.forget(METHODS[name])
     assert torch.equal(forgotten.model, without)
     assert not torch.equal(forgotten.model, given.trainings[scheme].served)

@@ -13,7 +13,7 @@ from disavow.audit.subject import subject_of
 from disavow.compare.choice import Effort, allowed, methods_named
 from disavow.compare.comparison import compare
 from disavow.compare.problem import Problem, problem_of
-from disavow.compare.scheme import SCHEMES, Workplace
+from disavow.compare.scheme import SCHEMES, TrainingResources
 from disavow.compare.trainer import trainer_of
 from disavow.ledger import Ledger
 from tests.audit.making import hashes_of, keys_of, make_run
@@ -63,7 +63,9 @@ def test_updates_that_the_run_kept_are_those_that_would_be_recomputed(tmp_path: 
     trainer = trainer_of(problem)
     try:
         kept, again = (
-            SCHEMES["run"].train(problem, 0, tmp_path / str(recompute), Workplace(trainer, recompute=recompute))
+            SCHEMES["run"].train(
+                problem, 0, tmp_path / str(recompute), TrainingResources(trainer, recompute=recompute)
+            )
             for recompute in (False, True)
         )
     finally:

@@ -9,7 +9,7 @@ import torch
 
 from disavow.compare.memory_rounds import MemoryRun, run_rounds
 from disavow.compare.problem import Problem
-from disavow.compare.scheme import SCHEMES, Workplace, scheme_of
+from disavow.compare.scheme import SCHEMES, TrainingResources, scheme_of
 from disavow.compare.stored import load, save
 from disavow.compare.training import Training
 from disavow.engines.trainer import Trainer
@@ -47,7 +47,7 @@ def test_recomputed_updates_are_those_that_clients_sent(
 def test_without_recomputing_a_run_that_kept_none_has_no_updates(
     problem: Problem, trainer: Trainer, tmp_path: Path
 ) -> None:
-    training = SCHEMES["run"].train(problem, 0, tmp_path, Workplace(trainer))
+    training = SCHEMES["run"].train(problem, 0, tmp_path, TrainingResources(trainer))
     assert all(each.updates is None for each in training.rounds)
 
 
@@ -57,7 +57,7 @@ def test_rounds_in_memory_are_those_of_a_ledger(
 ) -> None:
     """Bit for bit, sticky clusters and secret draws included."""
     before = hashes_of(problem.subject.directory)
-    recorded = SCHEMES[scheme].train(problem, 2, tmp_path, Workplace(trainer))
+    recorded = SCHEMES[scheme].train(problem, 2, tmp_path, TrainingResources(trainer))
     policy = SCHEMES[scheme].policy(problem)  # type: ignore[attr-defined]
     run = problem.memory_run(2, f"training of {scheme}", without_leaver=False, policy=policy)
     kept = []
@@ -74,13 +74,13 @@ def test_rounds_in_memory_are_those_of_a_ledger(
 def test_another_seed_is_another_training_and_references_differ(
     trainings: dict[str, Training], problem: Problem, trainer: Trainer, tmp_path: Path
 ) -> None:
-    place = Workplace(trainer)
-    first, second = (SCHEMES["run"].train(problem, seed, tmp_path / str(seed), place) for seed in (1, 2))
+    resources = TrainingResources(trainer)
+    first, second = (SCHEMES["run"].train(problem, seed, tmp_path / str(seed), resources) for seed in (1, 2))
     assert not torch.equal(first.served, second.served)
     assert torch.equal(first.initial, trainings["run"].initial)
-    one, other = SCHEMES["run"].retrain(problem, [1, 2], place)
+    one, other = SCHEMES["run"].retrain(problem, [1, 2], resources)
     assert not torch.equal(one, other)
-    assert torch.equal(one, SCHEMES["run"].retrain(problem, [1], place)[0])
+    assert torch.equal(one, SCHEMES["run"].retrain(problem, [1], resources)[0])
 
 
 def test_a_training_comes_back_from_disk(trainings: dict[str, Training], problem: Problem, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from disavow.compare.bench import Bench
 from disavow.compare.choice import Effort
 from disavow.compare.measures.backdoor import trigger_for
 from disavow.compare.measures.predictions import accuracy_name
@@ -24,6 +23,7 @@ from disavow.compare.method import Method
 from disavow.compare.pieces import OnPiece
 from disavow.compare.problem import Problem
 from disavow.compare.report import Comparison
+from disavow.compare.runner import ComparisonRunner
 from disavow.compare.scheme import scheme_of
 from disavow.compare.trainer import trainer_of
 from disavow.domain import escaped
@@ -80,16 +80,16 @@ def compare(
     began = time.monotonic()
     # with one thread: the same bits on any number of cores, and networks this small are faster for it
     with hold_work_folder(work, "the comparison"), closing(trainer_of(problem)) as trainer, one_thread():
-        bench = Bench(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
+        runner = ComparisonRunner(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
         storing = [method for method in methods if method.stores == "updates"]
-        bench.storing = {scheme_of(method.scheme, problem) for method in storing}
+        runner.storing = {scheme_of(method.scheme, problem) for method in storing}
         schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
-        reports = {scheme: bench.report_of(scheme) for scheme in schemes}
+        reports = {scheme: runner.report_of(scheme) for scheme in schemes}
         left = dict(skipped or {})
         if not named:
-            methods, failed = bench.without_failures(methods)
+            methods, failed = runner.without_failures(methods)
             left.update(failed)
-        rows = bench.rows(methods)
+        rows = runner.rows(methods)
     return Comparison(
         run=str(problem.subject.directory),
         leaver=_leaver(problem),
@@ -97,8 +97,8 @@ def compare(
         rows=rows,
         schemes=reports,
         skipped=left,
-        left_out=bench.left_out,
-        unmeasured=bench.unmeasured,
+        left_out=runner.left_out,
+        unmeasured=runner.unmeasured,
         recomputed=effort.recompute,
         relearning_cap=effort.relearning,
         seconds=time.monotonic() - began,

@@ -17,8 +17,8 @@ from disavow.engines.trainer import Trainer
 
 
 @dataclass(frozen=True, eq=False)
-class Workplace:
-    """Where schemes train.
+class TrainingResources:
+    """What schemes train with.
 
     Attributes:
         trainer: Trains the clients of all federations.
@@ -58,14 +58,14 @@ class Scheme(Strategy, ABC):
         return False
 
     @abstractmethod
-    def train(self, problem: Problem, seed: int, folder: Path, place: Workplace) -> Training:
+    def train(self, problem: Problem, seed: int, folder: Path, resources: TrainingResources) -> Training:
         """Train with the leaver.
 
         Args:
             problem: What is compared on.
             seed: Of batches, participation and secret draws; 0 stands for the run itself.
             folder: Is empty, and stays as long as the training: for a ledger, where the scheme has one.
-            place: What trains.
+            resources: What trains.
 
         Returns:
             The training, with every client's updates where they can be had.
@@ -73,13 +73,13 @@ class Scheme(Strategy, ABC):
         """
 
     @abstractmethod
-    def retrain(self, problem: Problem, seeds: Sequence[int], place: Workplace) -> list[Tensor]:
+    def retrain(self, problem: Problem, seeds: Sequence[int], resources: TrainingResources) -> list[Tensor]:
         """Train without what leaves, from the initial model on: references.
 
         Args:
             problem: What is compared on.
             seeds: One federation each.
-            place: What trains.
+            resources: What trains.
 
         Returns:
             The model that each would serve, on the CPU.

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from disavow import runs
-from disavow.cosigning import standing_of
+from disavow.cosigning import cosignatures_of
 from disavow.domain import Release, Verdict, VerdictKind
 from disavow.errors import ConfigError, DisavowError, ModelNotReady, RunInUse
 from disavow.federation.proofs import Proofs
@@ -56,7 +56,7 @@ class Inspection(Requests, Purges, Proofs):
         summaries = ledger.summaries()
         standing = sum(summary.standing for summary in summaries)
         kept = [each for each in models if each.kept]
-        cosigned = standing_of(ledger, settings.witness)
+        cosigned = cosignatures_of(ledger, settings.witness)
         return Status(
             run=str(self.directory),
             run_id=ledger.run_id,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disavow.cosigning import Standing, standing_of
+from disavow.cosigning import Cosignatures, cosignatures_of
 from disavow.domain import ErasureRequest
 from disavow.erasure.proof_files import (
     check_openings,
@@ -178,14 +178,14 @@ class Proofs(OpenRun):
             raise ConfigError("the log of this run is not signed: it has no key; `disavow keygen` makes one")
         return head.cosigned
 
-    def cosigned(self) -> Standing | None:
+    def cosigned(self) -> Cosignatures | None:
         """Tell which witnesses have cosigned the newest head of the log.
 
         Returns:
             Who has, who has not, and how many must; None where the log is not signed, or no witness is set.
 
         """
-        return standing_of(self.ledger, self.settings.witness)
+        return cosignatures_of(self.ledger, self.settings.witness)
 
     def note_word(self, request: int, word: bytes) -> Path:
         """Take a client's signed word that it removed the records of a request, and keep it beside the openings.

@@ -376,12 +376,12 @@ def checkpoint(name: str, federation: Federation) -> View:
 
 def _witnesses(federation: Federation) -> list[View]:
     """Show the witnesses of the settings, and which of them have cosigned the newest head."""
-    standing = federation.cosigned()
-    if standing is None:
+    cosignatures = federation.cosigned()
+    if cosignatures is None:
         return []
     return [
-        *({"name": name, "cosigned": True} for name in standing.by),
-        *({"name": name, "cosigned": False} for name in standing.missing),
+        *({"name": name, "cosigned": True} for name in cosignatures.by),
+        *({"name": name, "cosigned": False} for name in cosignatures.missing),
     ]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from disavow import __version__, config
 from disavow.compare.memory_rounds import run_rounds, trained_round
 from disavow.compare.problem import OF_THE_RUN, Problem
-from disavow.compare.scheme import Scheme, Workplace, reference_purpose
+from disavow.compare.scheme import Scheme, TrainingResources, reference_purpose
 from disavow.compare.training import TrainedRound, Training
 from disavow.domain import Policy
 from disavow.engines.trainer import Ask, VectorisedEngine
@@ -63,14 +63,14 @@ class OwnScheme(Scheme):
         """See `Scheme`."""
         return self.representatives is not None and self.representatives == problem.policy.representatives
 
-    def train(self, problem: Problem, seed: int, folder: Path, place: Workplace) -> Training:
+    def train(self, problem: Problem, seed: int, folder: Path, resources: TrainingResources) -> Training:
         """Copy the run, or train its settings in a ledger of their own; see `Scheme`."""
         # with a backdoor the run is another one, and has to be trained whatever the seed
         if seed == OF_THE_RUN and self.representatives is None and problem.trigger is None:
-            return self._copied(problem, folder, place)
-        return self._anew(problem, seed, folder, place)
+            return self._copied(problem, folder, resources)
+        return self._anew(problem, seed, folder, resources)
 
-    def _copied(self, problem: Problem, folder: Path, place: Workplace) -> Training:
+    def _copied(self, problem: Problem, folder: Path, resources: TrainingResources) -> Training:
         subject = problem.subject
         copy_run(subject.directory, folder / RUN, keys=problem.keys, target_keys=folder / KEYS)
         with Ledger.open(folder / RUN, keys=folder / KEYS) as ledger:
@@ -84,21 +84,21 @@ class OwnScheme(Scheme):
                 before = torch.from_numpy(ledger.model_before(number))
                 members = _members(ledger, number)
                 clients = tuple(client for client, _ in members)
-                if place.updates and place.recompute:
+                if resources.updates and resources.recompute:
                     ask = Ask(workload, Model(subject.layout, before), clients, number)
-                    rounds.append(trained_round(ask, place.trainer.train([ask])[0]))
+                    rounds.append(trained_round(ask, resources.trainer.train([ask])[0]))
                 else:
                     updates = None
-                    if place.updates and number in kept:
+                    if resources.updates and number in kept:
                         stored = ledger.kept_updates(kept[number])  # in id order, as members are
                         updates = torch.stack([torch.from_numpy(each) for each in stored])
                     samples = tuple(count for _, count in members)
                     rounds.append(TrainedRound(number, before, clients, samples, updates))
-                place.on_rounds(1)
+                resources.on_rounds(1)
             served = torch.from_numpy(ledger.model_before(subject.rounds + 1))
         return Training(subject.layout, tuple(rounds), served, OF_THE_RUN, folder / RUN, folder / KEYS)
 
-    def _anew(self, problem: Problem, seed: int, folder: Path, place: Workplace) -> Training:
+    def _anew(self, problem: Problem, seed: int, folder: Path, resources: TrainingResources) -> Training:
         subject, options = problem.subject, problem.options(seed, f"training of {self.name}")
         ledger = Ledger.create(
             folder / RUN,
@@ -116,24 +116,24 @@ class OwnScheme(Scheme):
         with closing(ledger):
             if subject.anchors is not None:
                 ledger.keep_anchors(subject.anchors)
-            engine = VectorisedEngine(problem.workload(seed, without_leaver=False), place.trainer)
+            engine = VectorisedEngine(problem.workload(seed, without_leaver=False), resources.trainer)
             for _ in range(subject.rounds):
                 opening, clients = open_round(ledger, options)
                 ask = engine.ask(opening.model, clients, opening.number)
-                [updates] = place.trainer.train([ask])
-                rounds.append(trained_round(ask, updates, keep=place.updates))
+                [updates] = resources.trainer.train([ask])
+                rounds.append(trained_round(ask, updates, keep=resources.updates))
                 close_round(ledger, opening, updates, options)
-                place.on_rounds(1)
+                resources.on_rounds(1)
             served = torch.from_numpy(ledger.model_before(subject.rounds + 1))
         return Training(subject.layout, tuple(rounds), served, seed, folder / RUN, folder / KEYS)
 
-    def retrain(self, problem: Problem, seeds: Sequence[int], place: Workplace) -> list[Tensor]:
+    def retrain(self, problem: Problem, seeds: Sequence[int], resources: TrainingResources) -> list[Tensor]:
         """See `Scheme`."""
         policy, purpose = self.policy(problem), reference_purpose(self.name)
         made = [problem.memory_run(seed, purpose, without_leaver=True, policy=policy) for seed in seeds]
         # a task's own engine is built anew for other batches: one federation after the other there
         for some in [made] if problem.subject.labelled else [[each] for each in made]:
-            run_rounds(some, place.trainer, problem.rounds, on_rounds=place.on_rounds)
+            run_rounds(some, resources.trainer, problem.rounds, on_rounds=resources.on_rounds)
         return [each.vector for each in made]
 
 

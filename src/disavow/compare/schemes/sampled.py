@@ -20,7 +20,7 @@ from torch import Tensor
 from disavow.compare.averages import weighted_mean
 from disavow.compare.memory_rounds import trained_round
 from disavow.compare.problem import Problem
-from disavow.compare.scheme import Scheme, Workplace
+from disavow.compare.scheme import Scheme, TrainingResources
 from disavow.compare.training import TrainedRound, Training
 from disavow.engines.trainer import Ask
 from disavow.rounds.randomness import derive
@@ -37,7 +37,7 @@ class SampledClients(Scheme):
     name = "sampled"
     share: ClassVar[float] = SHARE
 
-    def train(self, problem: Problem, seed: int, folder: Path, place: Workplace) -> Training:
+    def train(self, problem: Problem, seed: int, folder: Path, resources: TrainingResources) -> Training:
         """See `Scheme`."""
         del folder
         rounds: list[TrainedRound] = []
@@ -46,13 +46,13 @@ class SampledClients(Scheme):
         for number in range(1, problem.rounds + 1):
             drawn = draws(clients, slots, problem.seed_of(seed), number)
             ask = Ask(workload, Model(problem.subject.layout, vector), tuple(sorted(drawn)), number)
-            [updates] = place.trainer.train([ask])
-            rounds.append(trained_round(ask, updates, keep=place.updates))
+            [updates] = resources.trainer.train([ask])
+            rounds.append(trained_round(ask, updates, keep=resources.updates))
             vector = vector + mean_of_draws(updates, drawn)
-            place.on_rounds(1)
+            resources.on_rounds(1)
         return Training(problem.subject.layout, tuple(rounds), vector, seed)
 
-    def retrain(self, problem: Problem, seeds: Sequence[int], place: Workplace) -> list[Tensor]:
+    def retrain(self, problem: Problem, seeds: Sequence[int], resources: TrainingResources) -> list[Tensor]:
         """See `Scheme`: as many slots, drawn from those who remain."""
         layout, slots = problem.subject.layout, slots_of(len(problem.subject.clients))
         found = []
@@ -61,8 +61,8 @@ class SampledClients(Scheme):
             for number in range(1, problem.rounds + 1):
                 drawn = draws(problem.remaining, slots, problem.seed_of(seed), number)
                 ask = Ask(workload, Model(layout, vector), tuple(sorted(drawn)), number)
-                vector = vector + mean_of_draws(place.trainer.train([ask])[0], drawn)
-                place.on_rounds(1)
+                vector = vector + mean_of_draws(resources.trainer.train([ask])[0], drawn)
+                resources.on_rounds(1)
             found.append(vector)
         return found
 

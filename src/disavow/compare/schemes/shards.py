@@ -17,7 +17,7 @@ from torch import Tensor
 from disavow.compare.averages import weighted_mean
 from disavow.compare.memory_rounds import trained_round
 from disavow.compare.problem import Problem
-from disavow.compare.scheme import Scheme, Workplace
+from disavow.compare.scheme import Scheme, TrainingResources
 from disavow.compare.training import TrainedRound, Training
 from disavow.engines.trainer import Ask
 from disavow.rounds.randomness import derive
@@ -40,17 +40,17 @@ class IsolatedShards(Scheme):
         """See `Scheme`: with fewer than two clients a shard is nobody's once one leaves."""
         return "isolated shards need at least four clients" if len(problem.subject.clients) < MOST_SHARDS else None
 
-    def train(self, problem: Problem, seed: int, folder: Path, place: Workplace) -> Training:
+    def train(self, problem: Problem, seed: int, folder: Path, resources: TrainingResources) -> Training:
         """See `Scheme`."""
         del folder
         rounds: list[TrainedRound] = []
         for clients in shards_of(problem.subject.clients, problem.seed_of(seed)):
-            rounds += _train_shard(problem, seed, clients, place, without_leaver=False)
+            rounds += _train_shard(problem, seed, clients, resources, without_leaver=False)
         finals = [each for each in rounds if not each.clients]
         served = merged([each.before for each in finals], [sum(each.samples) for each in _last_rounds(rounds)])
         return Training(problem.subject.layout, tuple(rounds), served, seed)
 
-    def retrain(self, problem: Problem, seeds: Sequence[int], place: Workplace) -> list[Tensor]:
+    def retrain(self, problem: Problem, seeds: Sequence[int], resources: TrainingResources) -> list[Tensor]:
         """See `Scheme`: the same shards, without the leaver in its own."""
         found = []
         for seed in seeds:
@@ -58,7 +58,7 @@ class IsolatedShards(Scheme):
             for everybody in shards_of(problem.subject.clients, problem.seed_of(seed)):
                 clients = [client for client in everybody if client in problem.remaining]
                 if clients:
-                    rounds += _train_shard(problem, seed, clients, place, without_leaver=True)
+                    rounds += _train_shard(problem, seed, clients, resources, without_leaver=True)
             finals = [each.before for each in rounds if not each.clients]
             found.append(merged(finals, [sum(each.samples) for each in _last_rounds(rounds)]))
         return found
@@ -114,15 +114,15 @@ def _last_rounds(rounds: Sequence[TrainedRound]) -> list[TrainedRound]:
 
 
 def _train_shard(
-    problem: Problem, seed: int, clients: Sequence[str], place: Workplace, *, without_leaver: bool
+    problem: Problem, seed: int, clients: Sequence[str], resources: TrainingResources, *, without_leaver: bool
 ) -> list[TrainedRound]:
     workload, layout = problem.workload(seed, without_leaver=without_leaver), problem.subject.layout
     vector = problem.subject.initial.vector
     found = []
     for number in range(1, problem.rounds + 1):
         ask = Ask(workload, Model(layout, vector), tuple(clients), number)
-        updates = place.trainer.train([ask])[0].in_id_order()
-        found.append(trained_round(ask, updates, keep=place.updates))
+        updates = resources.trainer.train([ask])[0].in_id_order()
+        found.append(trained_round(ask, updates, keep=resources.updates))
         vector = vector + weighted_mean(updates.vectors, updates.samples)
-        place.on_rounds(1)
+        resources.on_rounds(1)
     return [*found, TrainedRound(problem.rounds + 1, vector, (), (), None)]

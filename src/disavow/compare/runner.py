@@ -1,4 +1,4 @@
-"""The bench of a comparison: it trains, forgets and measures, or finds what an earlier call has done."""
+"""The runner of a comparison: it trains, forgets and measures, or finds what an earlier call has done."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from disavow.compare.report import (
     estimates_of,
     scatter_of,
 )
-from disavow.compare.scheme import SCHEMES, Workplace, scheme_of
+from disavow.compare.scheme import SCHEMES, TrainingResources, scheme_of
 from disavow.compare.stored import discard, load, save
 from disavow.compare.training import Training
 from disavow.engines.trainer import Trainer
@@ -70,7 +70,7 @@ class Model:
     notes: Mapping[str, Any]
 
 
-class Bench:
+class ComparisonRunner:
     """Trains, forgets and measures, or finds what an earlier call has done.
 
     Args:
@@ -105,7 +105,7 @@ class Bench:
         self.unmeasured: dict[str, str] = {}
         self._on_progress = on_progress
         self._size = problem.subject.layout.size
-        self._yardsticks: dict[str, Yardstick] = {}
+        self._reference_models: dict[str, ReferenceModels] = {}
         trigger = trigger_for(problem)
         self._variants = {CLEAN: problem}
         if isinstance(trigger, str):
@@ -115,14 +115,14 @@ class Bench:
         if reason := reconstruction_obstacle(problem):
             self.unmeasured["reconstruction"] = reason
 
-    def place(self, scheme: str) -> Workplace:
-        """Say where a scheme trains, and whether updates are kept.
+    def resources(self, scheme: str) -> TrainingResources:
+        """Give what a scheme trains with.
 
         Args:
             scheme: Its name.
 
         """
-        return Workplace(self.trainer, scheme in self.storing, self.effort.recompute)
+        return TrainingResources(self.trainer, scheme in self.storing, self.effort.recompute)
 
     def training(self, scheme: str, seed: int, variant: str) -> Training:
         """② Train a scheme with the leaver, or find its training.
@@ -140,7 +140,7 @@ class Bench:
         if found is None:
             discard(folder)
             folder.mkdir()
-            save(SCHEMES[scheme].train(self._variants[variant], seed, folder, self.place(scheme)), folder)
+            save(SCHEMES[scheme].train(self._variants[variant], seed, folder, self.resources(scheme)), folder)
             found = load(folder, self.problem.subject.layout)
         if found is None:
             raise StorageError(f"{folder} was written and cannot be read")
@@ -158,7 +158,7 @@ class Bench:
         found = {seed: self.pieces.find_vector(names[seed], {}, self._size) for seed in seeds}
         missing = [seed for seed in seeds if found[seed] is None]
         if missing:
-            made = SCHEMES[scheme].retrain(self.problem, missing, self.place(scheme))
+            made = SCHEMES[scheme].retrain(self.problem, missing, self.resources(scheme))
             for seed, vector in zip(missing, made, strict=True):
                 self.pieces.keep_vector(names[seed], {}, vector, {})
                 found[seed] = vector, {}
@@ -220,33 +220,35 @@ class Bench:
             scheme: Its name.
 
         """
-        stick = self.yardstick(scheme)
+        references = self.reference_models(scheme)
         before = []
         for seed in range(self.effort.seeds):
             for variant in self._variants:
                 self.training(scheme, seed, variant)
                 self.pieces.done(f"training-{scheme}-{seed}-{variant}")
-            before.append(self._common(stick, self.training(scheme, seed, CLEAN).served))
+            before.append(self._common(references, self.training(scheme, seed, CLEAN).served))
             if BACKDOOR in self._variants:
                 planted = self.training(scheme, seed, BACKDOOR)
                 before[-1]["backdoor"] = success(self._variants[BACKDOOR], planted.served)
         measured = self.pieces.figures(
-            f"references-{scheme}", self._inputs(stick), lambda: {"references": self._measured_references(stick)}
+            f"references-{scheme}",
+            self._inputs(references),
+            lambda: {"references": self._measured_references(references)},
         )
         return SchemeReport(
             before=estimates_of([_figures(each) for each in before]),
             references=scatter_of([_figures(each) for each in measured["references"]]),
-            attackers=scatter_of(stick.attacked),
+            attackers=scatter_of(references.attacked),
         )
 
-    def yardstick(self, scheme: str) -> Yardstick:
+    def reference_models(self, scheme: str) -> ReferenceModels:
         """Give what a scheme's references say of records and test data.
 
         Args:
             scheme: Its name.
 
         """
-        if scheme not in self._yardsticks:
+        if scheme not in self._reference_models:
             models = self.references(scheme)
             records = [records_of(self.problem, each) for each in models]
             attackers = attackers_for(self.problem, records)
@@ -257,15 +259,15 @@ class Bench:
             if not said[0].answers.size:
                 self.unmeasured["agreement"] = "the model of this task does not take a record by itself"
             attacked = reference_advantages(attackers, records)
-            self._yardsticks[scheme] = Yardstick(scheme, models, records, said, attackers, attacked)
-        return self._yardsticks[scheme]
+            self._reference_models[scheme] = ReferenceModels(scheme, models, records, said, attackers, attacked)
+        return self._reference_models[scheme]
 
-    def _measured_references(self, stick: Yardstick) -> list[dict[str, Any]]:
+    def _measured_references(self, references: ReferenceModels) -> list[dict[str, Any]]:
         """Each reference beside the others."""
-        first = self.training(stick.scheme, 0, CLEAN).served
-        found = [self._common(stick.without(i), model) for i, model in enumerate(stick.models)]
-        relearned = self._relearned(stick.models, first, 0)
-        for model, figures, rounds in zip(stick.models, found, relearned, strict=True):
+        first = self.training(references.scheme, 0, CLEAN).served
+        found = [self._common(references.without(i), model) for i, model in enumerate(references.models)]
+        relearned = self._relearned(references.models, first, 0)
+        for model, figures, rounds in zip(references.models, found, relearned, strict=True):
             figures["relearning"] = rounds
             figures["reconstruction"] = self._reconstructed(first, model, 0)
             if BACKDOOR in self._variants:
@@ -298,23 +300,23 @@ class Bench:
         methods: Sequence[Method],
     ) -> dict[str, Any]:
         """④ Measure what a method made of one seed."""
-        stick = self.yardstick(scheme_of(method.scheme, self.problem))
+        references = self.reference_models(scheme_of(method.scheme, self.problem))
         model = models[method.name]
 
         def make() -> dict[str, Any]:
-            before = self.training(stick.scheme, seed, CLEAN).served
-            figures = self._common(stick, model.vector)
-            alike = [each for each in methods if scheme_of(each.scheme, self.problem) == stick.scheme]
+            before = self.training(references.scheme, seed, CLEAN).served
+            figures = self._common(references, model.vector)
+            alike = [each for each in methods if scheme_of(each.scheme, self.problem) == references.scheme]
             figures["relearning"] = self._relearned_together(alike, models, before, seed)[method.name]
             figures["reconstruction"] = self._reconstructed(before, model.vector, seed)
             if marked is not None:
-                planted, problem = self.training(stick.scheme, seed, BACKDOOR), self._variants[BACKDOOR]
+                planted, problem = self.training(references.scheme, seed, BACKDOOR), self._variants[BACKDOOR]
                 figures["backdoor"] = success(problem, marked.vector)
                 figures["backdoor_before"] = success(problem, planted.served)
             return figures
 
         name = f"measured-{method.name}-{seed}"
-        inputs = {**self._inputs(stick), "method": declared(method), "recompute": self.effort.recompute}
+        inputs = {**self._inputs(references), "method": declared(method), "recompute": self.effort.recompute}
         return {**self.pieces.figures(name, inputs, make), **_costs(self.problem, method, model)}
 
     def _relearned_together(
@@ -345,18 +347,20 @@ class Bench:
     def _reconstructed(self, before: Tensor, after: Tensor, seed: int) -> float | None:
         return reconstruction(self.problem, before, after, self.effort.inversion, seed=seed)
 
-    def _common(self, stick: Yardstick, vector: Tensor) -> dict[str, Any]:
+    def _common(self, references: ReferenceModels, vector: Tensor) -> dict[str, Any]:
         """What any model is measured by, beside references."""
         said, records = predictions(self.problem, vector), records_of(self.problem, vector)
-        attacked = advantages(stick.attackers, records, stick.records)
-        usual = {name: sum(each[name] for each in stick.attacked) / len(stick.attacked) for name in attacked}
+        attacked = advantages(references.attackers, records, references.records)
+        usual = {
+            name: sum(each[name] for each in references.attacked) / len(references.attacked) for name in attacked
+        }
         differences = {name: attacked[name] - usual[name] for name in attacked}
         return {
             "accuracy": said.accuracy,
             "loss": said.loss,
             "leaver_accuracy": said.leaver_accuracy,
             "leaver_loss": said.leaver_loss,
-            "agreement": agreement(self.problem, said, stick.said),
+            "agreement": agreement(self.problem, said, references.said),
             "best_attacker": max(map(abs, differences.values()), default=None),
             "loss_gap": loss_gap(records),
             "attackers": differences,
@@ -373,17 +377,17 @@ class Bench:
             backdoor_before=Estimate(tuple(map(float, planted))) if len(planted) == len(found) else None,
         )
 
-    def _inputs(self, stick: Yardstick) -> dict[str, Any]:
+    def _inputs(self, references: ReferenceModels) -> dict[str, Any]:
         """What figures depend on beside the model."""
         return {
-            "references": len(stick.models),
+            "references": len(references.models),
             "quick": self.effort.quick,
-            "attackers": [attacker.name for attacker in stick.attackers.usable],
+            "attackers": [attacker.name for attacker in references.attackers.usable],
         }
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick:
+class ReferenceModels:
     """References of a scheme, and what they say.
 
     Attributes:
@@ -403,13 +407,13 @@ class Yardstick:
     attackers: Attackers
     attacked: Sequence[Mapping[str, float]]
 
-    def without(self, number: int) -> Yardstick:
+    def without(self, number: int) -> ReferenceModels:
         """Leave one of them out, which is to be held against the others."""
 
         def others(some: Sequence[Any]) -> list[Any]:
             return [*some[:number], *some[number + 1 :]]
 
-        return Yardstick(
+        return ReferenceModels(
             self.scheme,
             others(self.models),
             others(self.records),
