@@ -4,9 +4,9 @@
 
 A Llama with random weights, LoRA of rank 8 on its attention projections; each client trains two questions for one
 epoch, and all clients of a round are one stack over one base. The peak is that of making the engine, which tries a
-stack of two clients, and of the round: on a GPU what torch allocated (`max_memory_allocated`, the base included); on
-a CPU by how much the resident set grew at most since the base was loaded, plus the base, which needs Linux. Each
-size is measured in a process of its own. Some minutes on a CPU.
+stack of two clients, and of the round: on a GPU what torch allocated (`max_memory_allocated`, with the base); on a
+CPU by how much the resident set grew at most since the base was loaded, plus the base, which needs Linux. Each size
+is measured in a process of its own. Some minutes on a CPU.
 """
 
 from __future__ import annotations
