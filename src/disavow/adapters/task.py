@@ -23,7 +23,7 @@ from disavow.adapters.base_model import (
     load_tokenizer,
     refuse_other_tokenizer,
 )
-from disavow.adapters.peft_folder import PROVENANCE
+from disavow.adapters.export import PROVENANCE
 from disavow.adapters.texts import IGNORED, Example, Template, Tokens, encode, read_examples, to_tensors
 from disavow.errors import TaskError
 from disavow.tasks.task import Task, outputs_and_targets

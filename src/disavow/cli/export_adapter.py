@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from disavow.adapters.peft_folder import write_peft_folder
+from disavow.adapters.export import write_peft_folder
 from disavow.adapters.task import save_adapter
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError
