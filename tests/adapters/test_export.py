@@ -1,4 +1,4 @@
-"""The adapter of a run on Flower, which knows arrays alone: written as PEFT's folder by a description of its shape."""
+"""The adapter of a run on Flower, which knows arrays alone, as a folder of PEFT."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flower_run(base: Path, tmp_path: Path) -> tuple[Path, Path, torch.nn.Module]
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter)
-    adapted.peft_config["default"].save_pretrained(tmp_path / "saved")
+    adapted.peft_config["default"].save_pretrained(str(tmp_path / "saved"))
     run = make_run(tmp_path / "run", peft.get_peft_model_state_dict(adapted))
     return run, tmp_path / "saved" / "adapter_config.json", adapted.eval()
 

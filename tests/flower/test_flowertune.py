@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +21,14 @@ pytest.importorskip("peft", reason="needs the extra llm")
 import peft
 import safetensors.torch
 import transformers
+from flwr.app import Context, RecordDict
+from flwr.common.config import flatten_dict
 
 from disavow.domain import RequestState, VerdictKind
-from disavow.errors import CannotRetrain
+from disavow.errors import CannotRetrain, TaskError
 from disavow.ledger import Ledger, fsck
 from tests.cli.process import disavow, environment, run
+from tests.flower.loopback import LoopbackGrid
 from tests.flower.network import EXAMPLES, Network, wait_until
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
@@ -73,7 +78,7 @@ def finished(simulation: Network, app: Path, **config: object) -> tuple[str, str
         lambda: simulation.status(number).startswith("finished"),
         app.name,
         seconds=400.0,
-        every=2.0,
+        every=4.0,  # whoever asks is a process, and takes a second of a core
         log=lambda: simulation.said(number),
     )
     return simulation.status(number), simulation.said(number)
@@ -165,24 +170,27 @@ def test_the_app_works_with_fedavg(simulation: Network, base: Path, tmp_path: Pa
     assert (tmp_path / "saved" / "round-1" / "adapter_config.json").is_file()
 
 
-def test_a_base_that_is_not_there_ends_the_run_with_what_to_do(simulation: Network, tmp_path: Path) -> None:
-    status, said = finished(
-        simulation, APP, **{"model.name": tmp_path / "none", "strategy.ledger": tmp_path / "run"}
-    )
-    assert status == "finished:failed"
-    [line] = [line for line in said.splitlines() if "TaskError: " in line]
-    assert str(tmp_path / "none") in line
-    assert "make_base.py" in line
-    assert not (tmp_path / "run").exists()
+def test_a_base_that_is_not_there_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(APP)
+    server_app = importlib.import_module(f"{PACKAGE.name}.server_app")
+    config = flatten_dict(tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"])
+    config |= {"model.name": str(tmp_path / "none"), "strategy.ledger": str(tmp_path / "run")}
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config)
+    with pytest.raises(TaskError) as refused:
+        server_app.app(LoopbackGrid({}), context)
+    assert str(tmp_path / "none") in str(refused.value)
+    assert "make_base.py" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("missing", ["peft", "transformers"])
-def test_without_the_extra_the_script_says_how_to_install_it(missing: str, tmp_path: Path) -> None:
-    script = f"import runpy, sys; sys.modules[{missing!r}] = None; sys.argv[1:] = [{str(tmp_path / 'tiny')!r}]; "
+def test_without_the_extra_the_script_says_how_to_install_it(tmp_path: Path) -> None:
+    script = f"import runpy, sys; sys.modules['peft'] = None; sys.argv[1:] = [{str(tmp_path / 'tiny')!r}]; "
     script += f"runpy.run_path({str(APP / 'make_base.py')!r}, run_name='__main__')"
     done = run([sys.executable, "-c", script], cwd=None, env=environment())
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert missing in line
+    assert "peft" in line
     assert ".[llm]" in line
     assert not (tmp_path / "tiny").exists()
