@@ -24,7 +24,7 @@ import transformers
 from flwr.app import Context, RecordDict
 from flwr.common.config import flatten_dict
 
-from disavow.domain import RequestState, VerdictKind
+from disavow.domain import EventKind, RequestState, VerdictKind
 from disavow.errors import CannotRetrain, TaskError
 from disavow.ledger import Ledger, fsck
 from tests.cli.process import disavow, environment, run
@@ -116,6 +116,7 @@ def test_authors_leave_and_peft_loads_what_is_left(
         assert request.verdict is not None
         assert request.verdict.kind is VerdictKind.ROLLBACK
         assert request.remark == ""  # retrained bit for bit, by every node that stays
+        assert EventKind.NOT_HELD not in {event.kind for event in request.history}  # the node left it out
     assert [finding for finding in fsck(directory) if finding.fault] == []
     assert (saved / f"round-{ROUNDS}" / "adapter_model.safetensors").read_bytes() != before
 
