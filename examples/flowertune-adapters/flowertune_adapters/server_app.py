@@ -40,8 +40,8 @@ def main(grid: Grid, context: Context) -> None:
         timeout=config["strategy"]["timeout"],
         evaluate_fn=get_evaluate_fn(model, config, saved),
     )
-    last = max(result.evaluate_metrics_serverapp)
-    print(f"round {last}: loss of held-out answers {result.evaluate_metrics_serverapp[last]['loss']:.3f}")
+    for number, metrics in sorted(result.evaluate_metrics_serverapp.items()):
+        print(f"round {number}: loss of held-out answers {metrics['loss']:.3f}")
 
 
 def get_evaluate_fn(model, config, saved):
