@@ -360,9 +360,9 @@ class ComparisonRunner:
             "loss": said.loss,
             "leaver_accuracy": said.leaver_accuracy,
             "leaver_loss": said.leaver_loss,
-            "agreement": agreement(self.problem, said, references.said),
+            "agreement": agreement(said, references.said),
             "best_attacker": max(map(abs, differences.values()), default=None),
-            "loss_gap": loss_gap(records),
+            "loss_gap": loss_gap(self.problem, records),
             "attackers": differences,
         }
 
