@@ -243,9 +243,7 @@ class MeteredFederation:
         """See `Federation`."""
         return optimizer_of(self.problem.subject.task, network, round_number)
 
-    def batches(
-        self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False
-    ) -> Iterator[Any]:
+    def batches(self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False) -> Iterator[Any]:
         """See `Federation`.
 
         Raises:

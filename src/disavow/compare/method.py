@@ -94,9 +94,7 @@ class Federation(Protocol):
     def optimizer(self, network: nn.Module, round_number: int) -> Optimizer:
         """Build the optimizer that a client of the task begins a round with."""
 
-    def batches(
-        self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False
-    ) -> Iterator[Any]:
+    def batches(self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False) -> Iterator[Any]:
         """Give a client's batches as a round would, on the device; counted as that many local epochs of its.
 
         Args:

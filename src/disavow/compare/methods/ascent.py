@@ -66,7 +66,9 @@ def take_steps(
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     number = 0
-    for batch in federation.batches(federation.leaver, after_training(federation), epochs=epochs, gradients=gradients):
+    for batch in federation.batches(
+        federation.leaver, after_training(federation), epochs=epochs, gradients=gradients
+    ):
         optimizer.zero_grad()
         loss = objective(batch)
         if loss is None or not bool(torch.isfinite(loss.detach())):

@@ -106,7 +106,7 @@ def _distance_to_random(federation: Federation, centre: Tensor) -> float:
     for _ in range(_RANDOM_MODELS):
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(stream.below(1 << 63))
-            _redraw(network)
+            redraw(network)
         distances.append(_distance(parameters, start))
     found = sum(distances) / len(distances)
     if found > 0:
@@ -115,8 +115,13 @@ def _distance_to_random(federation: Federation, centre: Tensor) -> float:
     return _distance(trainable(initial), start)
 
 
-def _redraw(network: nn.Module) -> None:
-    """Initialise all layers anew, and then the adapters of PEFT's, whose B is zero at first and not drawn."""
+def redraw(network: nn.Module) -> None:
+    """Initialise all layers anew, and then the adapters of PEFT, whose B matrices begin as zero.
+
+    Args:
+        network: Is changed in place.
+
+    """
     for module in network.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

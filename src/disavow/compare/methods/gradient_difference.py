@@ -47,9 +47,7 @@ class GradientDifference(Method):
                 return None
             return federation.loss(network, next(retained)) - forgotten
 
-        steps = take_steps(
-            federation, optimizer, objective, epochs=self.epochs, clip=self.clip, gradients=True
-        )
+        steps = take_steps(federation, optimizer, objective, epochs=self.epochs, clip=self.clip, gradients=True)
         federation.tell(1, 1)
         ended = "until its loss was that of an untrained model" if steps.ended else "to the end of its epochs"
         return Forgotten(federation.vector_of(network), f"{steps.number} steps, {ended}")
