@@ -52,7 +52,6 @@ class GradientAscent(Method):
 
     def forget(self, federation: Federation) -> Forgotten:
         """See `Method`."""
-        training = federation.training
         centre = _mean_of_others(federation)
         radius = _distance_to_random(federation, centre) / 3
         enough = loss_of_untrained(federation)
@@ -127,9 +126,9 @@ def redraw(network: nn.Module) -> None:
         if callable(reset):
             reset()
     for module in network.modules():
-        reset = getattr(module, "reset_lora_parameters", None)
-        if callable(reset):
-            for adapter in module.active_adapters:
+        reset, adapters = (getattr(module, name, None) for name in ("reset_lora_parameters", "active_adapters"))
+        if callable(reset) and isinstance(adapters, list):
+            for adapter in adapters:
                 reset(adapter, init_lora_weights=True)
 
 

@@ -1,4 +1,4 @@
-"""Negative preference optimization: make what leaves less likely than the served model has it, and ever more gently.
+"""Negative preference optimization: make what leaves less likely than it was, and ever more gently.
 
 R. Zhang, L. Lin, Y. Bai and S. Mei, "Negative Preference Optimization: From Catastrophic Collapse to Effective
 Unlearning" (COLM 2024). With π the model, π_ref the served one and (x, y) a record of what leaves, the loss is
