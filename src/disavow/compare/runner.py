@@ -232,7 +232,7 @@ class ComparisonRunner:
                 before[-1]["backdoor"] = success(self._variants[BACKDOOR], planted.served)
         measured = self.pieces.figures(
             f"references-{scheme}",
-            self._inputs(references),
+            {**self._inputs(references), "seeds": self.effort.seeds},
             lambda: {"references": self._measured_references(references)},
         )
         return SchemeReport(
@@ -263,15 +263,18 @@ class ComparisonRunner:
         return self._reference_models[scheme]
 
     def _measured_references(self, references: ReferenceModels) -> list[dict[str, Any]]:
-        """Each reference beside the others."""
-        first = self.training(references.scheme, 0, CLEAN).served
+        """Each reference beside the others, and beside the training of one of the seeds, in turn."""
         found = [self._common(references.without(i), model) for i, model in enumerate(references.models)]
-        relearned = self._relearned(references.models, first, 0)
-        for model, figures, rounds in zip(references.models, found, relearned, strict=True):
-            figures["relearning"] = rounds
-            figures["reconstruction"] = self._reconstructed(first, model, 0)
-            if BACKDOOR in self._variants:
-                figures["backdoor"] = success(self._variants[BACKDOOR], model)
+        for seed in range(min(self.effort.seeds, len(references.models))):
+            before = self.training(references.scheme, seed, CLEAN).served
+            numbers = range(seed, len(references.models), self.effort.seeds)
+            relearned = self._relearned([references.models[number] for number in numbers], before, seed)
+            for number, rounds in zip(numbers, relearned, strict=True):
+                figures, model = found[number], references.models[number]
+                figures["relearning"] = rounds
+                figures["reconstruction"] = self._reconstructed(before, model, seed)
+                if BACKDOOR in self._variants:
+                    figures["backdoor"] = success(self._variants[BACKDOOR], model)
         return found
 
     def rows(self, methods: Sequence[Method]) -> tuple[Row, ...]:
