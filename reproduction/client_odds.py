@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from disavow.ledger import Ledger
 from disavow.proof.bounds import Bounds, bounds_of, total_ratio
+from disavow.rounds.noise import noise_named
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class ClientOdds:
 
 
 def odds_of_clients(ledger: Ledger) -> ClientOdds:
-    """Compute the odds of all clients of a run without requests, whose noise is Gaussian of mode `paper`.
+    """Compute the odds of all clients of a run without requests, whose noise is Gaussian.
 
     Args:
         ledger: The run.
 
     """
     drawn = ledger.policy.representatives
-    sigma = ledger.policy.sigma / drawn
+    noise = noise_named(ledger.policy)
     bounds: dict[str, list[Bounds]] = {}
     for summary in ledger.summaries():
         clusters = ledger.round(summary.number).clusters
-        tau = math.sqrt(sum((each.weight * sigma * each.spread) ** 2 for each in clusters))
+        tau = noise.tau(ledger.policy, [(each.weight, each.spread) for each in clusters])
         for each in clusters:
             mine = bounds_of(weight=each.weight, spread=each.spread, tau=tau, representatives=drawn)
             for client in each.clients:

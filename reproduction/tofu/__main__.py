@@ -138,8 +138,9 @@ def odds(
     adapter: Annotated[list[str] | None, typer.Option(help="Of these alone; several times for more.")] = None,
     rounds: Annotated[list[int] | None, typer.Option(help="Numbers of rounds; several times.")] = None,
     authors: Annotated[int, typer.Option(help="Clients.")] = 200,
-    k: Annotated[int, typer.Option(help="Clients of a cluster at least.")] = 5,
-    representatives: Annotated[int, typer.Option(help="Members of each that are drawn.")] = 4,
+    k: Annotated[int, typer.Option(help="Clients of a cluster at least.")] = 10,
+    representatives: Annotated[int, typer.Option(help="Members of each that are drawn.")] = 8,
+    noise: Annotated[str, typer.Option(help="The mode of the noise.")] = "paper",
     seconds: Seconds = math.inf,
     first: First = None,
     json: Json = False,
@@ -154,7 +155,9 @@ def odds(
     unknown = sorted(set(names) - set(odds_study.ADAPTERS))
     if unknown:
         raise ConfigError(f"there is no adapter {', '.join(unknown)}; allowed: {', '.join(odds_study.ADAPTERS)}")
-    points = odds_study.points(names, rounds or [1, 3, 10], authors=authors, k=k, representatives=representatives)
+    points = odds_study.points(
+        names, rounds or [1, 3, 10], authors=authors, k=k, representatives=representatives, noise=noise
+    )
     choice = replace(AuthorSettings(), authors=authors)
     study = Study(choice, out / "base", tofu, out, device, first)
     console = progress()

@@ -17,7 +17,7 @@ from torch.nn import functional
 from disavow.adapters.texts import IGNORED, Example, Template, encode, to_tensors
 from reproduction.tofu.questions import Graded
 
-_BATCH = 64
+_BATCH = 128
 _WORD = re.compile(r"[a-z0-9]+")
 """A word as rouge_score, which TOFU uses, splits text; without its stemming."""
 
@@ -150,7 +150,7 @@ def generate(network: nn.Module, reader: Reader, questions: Sequence[str], *, mo
     for start in range(0, len(prompts), _BATCH):
         some = prompts[start : start + _BATCH]
         lengths = torch.tensor([len(each) for each in some], device=reader.device)
-        tokens = torch.zeros(len(some), int(lengths.max()) + most, dtype=torch.int64, device=reader.device)
+        tokens = torch.zeros(len(some), int(lengths.max()) + most + 1, dtype=torch.int64, device=reader.device)
         for row, prompt in enumerate(some):
             tokens[row, : len(prompt)] = torch.tensor(prompt, device=reader.device)
         rows, ends = torch.arange(len(some), device=reader.device), lengths.clone()
@@ -160,7 +160,7 @@ def generate(network: nn.Module, reader: Reader, questions: Sequence[str], *, mo
             following = logits[rows, ends - 1].argmax(-1)
             tokens[rows, ends] = torch.where(open_ones, following, tokens[rows, ends])
             open_ones &= following != tokenizer.eos_token_id
-            ends = torch.where(open_ones, ends + 1, ends).clamp(max=tokens.shape[1] - 1)
+            ends = torch.where(open_ones, ends + 1, ends)
             if not bool(open_ones.any()):
                 break
         for row, prompt in enumerate(some):

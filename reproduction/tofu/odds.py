@@ -60,6 +60,8 @@ class TofuOddsLine:
     target: Amount | None
     """Odds that the noise was chosen for."""
     sigma: Amount
+    noise: str
+    """Its mode."""
     log10_odds_median: Amount | None
     """Over all rounds, of the median client; none without noise."""
     log10_odds_worst: Amount | None
@@ -102,7 +104,7 @@ def sigma_for(odds: float, *, rounds: int, clusters: int) -> float:
     Args:
         odds: Above 1.
         rounds: How many.
-        clusters: Of each round.
+        clusters: Of each round, each with noise of its own; 1 where noise is added to the aggregate.
 
     >>> round(sigma_for(10, rounds=30, clusters=20), 3)
     1.157
@@ -127,6 +129,7 @@ def points(
     authors: int,
     k: int,
     representatives: int,
+    noise: str = "paper",
 ) -> list[OddsPoint]:
     """List the federations of a study: each adapter, number of rounds and target.
 
@@ -137,13 +140,16 @@ def points(
         authors: Clients.
         k: Clients of a cluster at least.
         representatives: Members of each that are drawn.
+        noise: Its mode. That of mode `paper` is added to each cluster, and all of them hide a client; any other is
+            taken to be added once, to the aggregate.
 
     """
+    hiding = authors // k if noise == "paper" else 1
     found = []
     for name in adapters:
         for number in rounds:
             for target in targets:
-                sigma = 0.0 if target is None else sigma_for(target, rounds=number, clusters=authors // k)
+                sigma = 0.0 if target is None else sigma_for(target, rounds=number, clusters=hiding)
                 choice = replace(
                     ADAPTERS[name],
                     authors=authors,
@@ -151,6 +157,7 @@ def points(
                     k=k,
                     representatives=representatives,
                     sigma=sigma,
+                    noise=noise,
                 )
                 found.append(OddsPoint(name, choice, target))
     return found
@@ -222,6 +229,7 @@ def _train(point: OddsPoint, study: Study) -> TofuOddsLine:
             clusters=point.clusters,
             target=point.target,
             sigma=choice.sigma,
+            noise=choice.noise,
             log10_odds_median=statistics.median(hidden.composed) if hidden and hidden.composed else None,
             log10_odds_worst=max(hidden.composed) if hidden and hidden.composed else None,
             probability=_mean(likely["clients"]),

@@ -34,9 +34,11 @@ class AuthorSettings:
         length: Tokens of a text at most.
         k: Clients of a cluster at least.
         representatives: Members of each cluster that are drawn.
-        x: Survivors that a deniable departure leaves in each cluster.
-        sigma: Noise, as a multiple of a cluster's spread.
+        x: Who could be taken for a leaver: a deniable departure leaves x + representatives - 1 in each cluster.
+        sigma: How much noise, as its mode counts it; 0: none.
+        noise: The mode of the noise.
         precision: Of products on a GPU.
+        engine: What trains; `auto`: the fastest here.
         seed: Of the run.
 
     """
@@ -51,11 +53,13 @@ class AuthorSettings:
     projections: str = "all"
     freeze_a: bool = True
     length: int = 128
-    k: int = 5
-    representatives: int = 4
+    k: int = 10
+    representatives: int = 5
     x: int = 2
     sigma: float = 0.0005
+    noise: str = "paper"
     precision: Literal["float32", "tf32", "bf16"] = "tf32"
+    engine: Literal["auto", "sequential"] = "auto"
     seed: int = 1
 
     @property
@@ -83,7 +87,7 @@ class AuthorSettings:
             "freeze_a": self.freeze_a,
             "length": self.length,
         }
-        noise = {"sigma": self.sigma} if self.sigma > 0 else {"mode": "none"}
+        noise = {"mode": self.noise, "sigma": self.sigma} if self.sigma > 0 else {"mode": "none"}
         values: dict[str, Any] = {
             "rounds": self.rounds,
             "seed": self.seed,
@@ -96,7 +100,11 @@ class AuthorSettings:
             "clustering": {"k": self.k, "representatives": self.representatives},
             "deniability": {"x": self.x},
             "noise": noise,
-            "engine": {"device": device, "precision": self.precision if device == "cuda" else "float32"},
+            "engine": {
+                "name": self.engine,
+                "device": device,
+                "precision": self.precision if device == "cuda" else "float32",
+            },
         }
         return config.from_values(values, source="tofu")
 
@@ -116,6 +124,16 @@ CHOSEN = "all-r16"
 """What `federation` trains unless another is named."""
 
 SMOKE = AuthorSettings(
-    authors=20, rounds=3, epochs=1, batch_size=10, rank=2, alpha=4.0, projections="attention", length=96
+    authors=20,
+    rounds=3,
+    epochs=1,
+    batch_size=10,
+    rank=2,
+    alpha=4.0,
+    projections="attention",
+    length=160,
+    k=5,
+    representatives=2,
+    engine="sequential",
 )
 """For a test."""

@@ -214,10 +214,10 @@ def _question(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> di
 
 def _rollback(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
     with _copy(study, "rollback") as run:
-        # the smallest cluster of the newest round, down to one survivor fewer than a deniable departure leaves
+        # of the smallest cluster of the newest round so many that one survivor is missing for a deniable departure
         clusters = run.ledger.round(run.ledger.last_round).clusters
         members = min((sorted(each.clients) for each in clusters), key=lambda each: (len(each), each))
-        leavers = members[: len(members) - study.choice.x + 1]
+        leavers = members[: len(members) - run.ledger.policy.survivors_needed + 1]
         numbers = {int(client.removeprefix("author-")) for client in leavers}
         about = {
             "forget": of_authors(study.tofu, numbers)[: study.first],
