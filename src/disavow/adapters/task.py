@@ -227,8 +227,9 @@ class AdapterTask(Task):
     def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
         """Compute the log-likelihood of each response: the sum over its tokens, for a response is one outcome."""
         logits, labels = outputs_and_targets(model, batch)
-        shifted, wanted = logits[:, :-1].transpose(1, 2), labels[:, 1:]
-        return -functional.cross_entropy(shifted, wanted, ignore_index=IGNORED, reduction="none").sum(1)
+        shifted, wanted = logits[:, :-1].flatten(0, 1), labels[:, 1:]
+        losses = functional.cross_entropy(shifted, wanted.flatten(), ignore_index=IGNORED, reduction="none")
+        return -losses.reshape(wanted.shape).sum(1)
 
     def answers(self, model: nn.Module, batch: Any) -> Tensor:
         """Give the likeliest token at each position of the responses, given all before it; see `Task`."""
