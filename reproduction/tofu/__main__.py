@@ -86,7 +86,7 @@ def sweep(
 
     What was trained is kept: `federation` with the same settings and rounds goes on from there.
 
-    **Example:** `python -m reproduction.tofu sweep --candidate all-r16 --candidate first`
+    **Example:** `python -m reproduction.tofu sweep --candidate r16 --candidate first`
     """
     found: dict[str, Any] = {}
     for name in candidate or CANDIDATES:
@@ -250,7 +250,7 @@ def _run(study: Study, pieces: Sequence[str]) -> dict[str, Any]:
 
 _SETS = ("forget", "retain", "held_out")
 _SWEEP = ("", "numbers", "seconds", "", "probability", "ROUGE-L", "extraction", "truth ratio")
-_DEPARTURES = ("", "verdict", "client-epochs", "MB", "seconds", "", "before", "after", "forget quality")
+_DEPARTURES = ("", "verdict", "client-epochs", "MB", "seconds", "", "before", "after", "retained", "forget quality")
 _ODDS = ("adapter", "numbers", "rounds", "σ", "odds: median", "worst", "probability", "held out", "loss", "seconds")
 
 
@@ -281,36 +281,29 @@ def _figures(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _departures_table(found: Mapping[str, Any]) -> list[str]:
+    """Each departure: what it took, then a line for each set of questions, by the probability of right answers."""
     rows = []
-    for name in ("deniable-author", "question", "rollback", "purge"):
-        if name not in found:
-            continue
+    for name in (name for name in PIECES if "before" in found.get(name, {})):
         piece = found[name]
         verdicts = piece.get("verdicts") or piece["answered"]["verdicts"]
-        verdict = ", ".join(f"{verdict} x {count}" for verdict, count in verdicts.items())
+        cost = (
+            name,
+            ", ".join(f"{verdict} x {count}" for verdict, count in verdicts.items()),
+            f"{piece['client_epochs']:,}",
+            f"{piece['bytes'] / 1e6:.1f}",
+            f"{piece['seconds']:.1f}",
+        )
         for at, which in enumerate(piece["after"]):
-            cost = (
-                name,
-                verdict,
-                f"{piece['client_epochs']:,}",
-                f"{piece['bytes'] / 1e6:.1f}",
-                f"{piece['seconds']:.1f}",
-            )
             quality = piece["forget_quality"] if which == "forget" else None
+            models = (piece["before"], piece["after"], piece["retained"] or {})
             rows.append(
                 (
-                    *(cost if at == 0 else ("",) * 5),
-                    which.replace("_", "-"),
-                    f"{piece['before'][which]['probability']:.4f}",
-                    f"{piece['after'][which]['probability']:.4f}",
+                    *(cost if at == 0 else ("",) * len(cost)),
+                    which.replace("_", " "),
+                    *(f"{model[which]['probability']:.4f}" if which in model else "" for model in models),
                     f"{quality['before']:.2g} -> {quality['after']:.2g}" if quality else "",
                 )
             )
-    retained = found["retained"]["after"] if "retained" in found else {}
-    for which, each in retained.items():
-        rows.append(
-            ("retained" if which == "forget" else "", "", "", "", "", which, "", f"{each['probability']:.4f}", "")
-        )
     return aligned(_DEPARTURES, rows)
 
 

@@ -90,7 +90,7 @@ def truth_ratios(network: nn.Module, reader: Reader, questions: Sequence[Graded]
     return ratios
 
 
-def forget_quality(unlearned: np.ndarray, retained: np.ndarray) -> float:
+def forget_quality(unlearned: Sequence[float], retained: Sequence[float]) -> float:
     """Compute TOFU's forget quality: the p-value of a KS test between truth ratios.
 
     Args:

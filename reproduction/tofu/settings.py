@@ -47,7 +47,7 @@ class AuthorSettings:
     rounds: int = 30
     epochs: int = 4
     batch_size: int = 5
-    learning_rate: float = 0.005
+    learning_rate: float = 0.02
     rank: int = 16
     alpha: float = 32.0
     projections: str = "all"
@@ -110,17 +110,30 @@ class AuthorSettings:
 
 
 FIRST_MEASURED = AuthorSettings(
-    epochs=2, batch_size=10, rank=8, alpha=16.0, projections="attention", length=256, k=10, representatives=3, x=3
+    epochs=2,
+    batch_size=10,
+    learning_rate=0.005,
+    rank=8,
+    alpha=16.0,
+    projections="attention",
+    length=256,
+    k=10,
+    representatives=3,
+    x=3,
 )
 """Of docs/results/tofu-h200.json: 49,152 numbers learned next to nothing."""
 
 CANDIDATES: dict[str, AuthorSettings] = {
-    "first": replace(FIRST_MEASURED, precision="tf32", length=128),
-    "all-r16": AuthorSettings(),
+    "r16": AuthorSettings(),
+    "r16-steps": AuthorSettings(batch_size=2, learning_rate=0.01),
+    "r32": AuthorSettings(rank=32, alpha=64.0),
+    "r16-rounds": AuthorSettings(rounds=60, epochs=2),
+    "r16-40-authors": AuthorSettings(authors=40),
+    "first": replace(FIRST_MEASURED, length=128),
 }
-"""What `sweep` tries, by name."""
+"""What `sweep` tries, by name; the most promising first."""
 
-CHOSEN = "all-r16"
+CHOSEN = "r16"
 """What `federation` trains unless another is named."""
 
 SMOKE = AuthorSettings(

@@ -25,6 +25,7 @@ from torch import nn
 
 from disavow.adapters.task import AdapterTask
 from disavow.domain import ErasureRequest
+from disavow.errors import RunMissing
 from disavow.federation import Federation
 from disavow.federation.callbacks import Callbacks
 from disavow.ledger.copying import copy_run
@@ -100,7 +101,7 @@ class Study:
             author: Its number.
 
         """
-        return of_authors(self.tofu, {author}, graded(self.tofu, "forget10_perturbed.jsonl"))
+        return of_authors(self.tofu, {author}, graded(self.tofu, "forget10_perturbed.jsonl"))[: self.first]
 
     @property
     def keys(self) -> Path:
@@ -190,45 +191,52 @@ def _retained(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> di
 
 
 def _deniable_author(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
+    del done
     with _copy(study, "deniable-author") as run:
         author = study.leaving[0]
-        about = {"forget": study.about(author)}
-        before = _measured(study, run, about)
+        questions = {**study.questions, "forget": study.about(author)}
+        before = _measured(study, run, questions)
         cost = _erase(run, [name_of(author)], callbacks)
-        return _compared(study, done, cost, before, _measured(study, run, about), about["forget"])
+        after = _measured(study, run, questions)
+    return _compared(cost, before, after, _measured_on_retained(study, questions))
 
 
 def _question(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
+    del done
     with _copy(study, "question") as run:
         author = study.leaving[-1]
         record = (run.record_keys_of(name_of(author)) or ("",))[0]
         mine = study.about(author)
-        about = {
+        questions = {
+            **study.questions,
             "forget": [each for each in mine if each.question == record],
-            "others of the author": [each for each in mine if each.question != record],
+            "others_of_the_author": [each for each in mine if each.question != record],
         }
-        before = _measured(study, run, about)
+        before = _measured(study, run, questions)
         cost = _erase(run, name_of(author), callbacks, records=[record])
-        return _compared(study, done, cost, before, _measured(study, run, about), about["forget"])
+        after = _measured(study, run, questions)
+    # the retained model lacks the author altogether, also the questions that stay here
+    return _compared(cost, before, after, _measured_on_retained(study, questions))
 
 
 def _rollback(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
+    del done
     with _copy(study, "rollback") as run:
         # of the smallest cluster of the newest round so many that one survivor is missing for a deniable departure
         clusters = run.ledger.round(run.ledger.last_round).clusters
         members = min((sorted(each.clients) for each in clusters), key=lambda each: (len(each), each))
         leavers = members[: len(members) - run.ledger.policy.survivors_needed + 1]
         numbers = {int(client.removeprefix("author-")) for client in leavers}
-        about = {
+        staying = set(study.staying) - numbers
+        questions = {
+            **study.questions,
             "forget": of_authors(study.tofu, numbers)[: study.first],
-            "retain": of_authors(
-                study.tofu, set(study.staying) - numbers, graded(study.tofu, "retain_perturbed.jsonl")
-            )[: study.first],
-            "held_out": study.questions["held_out"],
+            "retain": of_authors(study.tofu, staying, graded(study.tofu, "retain_perturbed.jsonl"))[: study.first],
         }
-        before = _measured(study, run, about)
+        before = _measured(study, run, questions)
         cost = _erase(run, leavers, callbacks)
-        return {"authors": len(leavers), **_compared(study, done, cost, before, _measured(study, run, about), [])}
+        # what is served now is itself a model that was trained without those who left
+        return _compared({"authors": len(leavers), **cost}, before, _measured(study, run, questions), None)
 
 
 def _purge(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
@@ -246,10 +254,12 @@ def _purge(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[
             "bytes": cost.exchanged_bytes if cost else 0,
             "seconds": seconds,
         }
-        found = _compared(
-            study, done, piece, done["trained"]["after"], _measured(study, run), study.questions["forget"]
-        )
-        return {**found, "answered": {**answered, "after": served}}
+        after = _measured(study, run)
+    retained = done["retained"]["after"]
+    return {
+        **_compared(piece, done["trained"]["after"], after, retained),
+        "answered": {**answered, "after": served},
+    }
 
 
 def _utility(study: Study, done: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
@@ -287,8 +297,11 @@ def _federation(study: Study, name: str) -> Federation:
         study.tofu, study.folder / "clients", authors=study.choice.authors
     )
     data = retained if name == "retained" else everybody
-    if (folder / "config.json").exists() or any(folder.glob("ledger*")):
-        return Federation.open(folder, write=True, keys=study.keys)
+    if folder.exists():
+        try:
+            return Federation.open(folder, write=True, keys=study.keys)
+        except RunMissing:  # killed before there was a run
+            shutil.rmtree(folder)
     settings = study.choice.settings(study.base, data, held_out, device=study.device)
     return Federation.create(folder, settings, keys=study.keys)
 
@@ -341,30 +354,25 @@ def _counted(requests: Sequence[ErasureRequest]) -> dict[str, int]:
 
 
 def _compared(
-    study: Study,
-    done: Mapping[str, Any],
     cost: Mapping[str, Any],
     before: Mapping[str, Any],
     after: Mapping[str, Any],
-    graded_questions: Sequence[Graded],
+    retained: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What a departure cost, and what is left of the leavers, beside a model that never knew them."""
-    known = dict(
-        zip(
-            [each.question for each in study.questions["forget"]],
-            done["retained"]["after"]["forget"]["ratios"],
-            strict=True,
-        )
-    )
-    retained = [known.get(each.question) for each in graded_questions]
     quality = None
-    # of a single question no distribution can be told from another
-    if len(retained) > 1 and None not in retained:
+    # a single question has no distribution that could be told from another
+    if retained is not None and len(retained["forget"]["ratios"]) > 1:
         quality = {
-            when: forget_quality(each["forget"]["ratios"], retained)
+            when: forget_quality(each["forget"]["ratios"], retained["forget"]["ratios"])
             for when, each in (("before", before), ("after", after))
         }
-    return {**cost, "before": before, "after": after, "forget_quality": quality}
+    return {**cost, "before": before, "after": after, "retained": retained, "forget_quality": quality}
+
+
+def _measured_on_retained(study: Study, questions: Mapping[str, Sequence[Graded]]) -> dict[str, Any]:
+    with Federation.open(study.run_folder("retained"), keys=study.keys) as run:
+        return _measured(study, run, questions)
 
 
 def _measured(

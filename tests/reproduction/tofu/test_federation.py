@@ -11,8 +11,12 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra llm")
 
+from typer.testing import CliRunner
+
+from disavow.errors import ConfigError
 from reproduction import records
 from reproduction.tofu import odds
+from reproduction.tofu.__main__ import app
 from reproduction.tofu.base import SMALL, TEXTS, make_base, read_corpus
 from reproduction.tofu.questions import (
     AUTHORS,
@@ -25,7 +29,7 @@ from reproduction.tofu.questions import (
     write_clients,
 )
 from reproduction.tofu.settings import CANDIDATES, CHOSEN, SMOKE
-from reproduction.tofu.study import PIECES, Study, run_study
+from reproduction.tofu.study import PIECES, UTILITY_WARNING, Study, run_study
 
 # beside the clone; a worktree lies one folder deeper
 BESIDE = [parent / "shared" / "data" for parent in Path(__file__).parents[4:6]]
@@ -48,9 +52,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(base: Path) -> Study:
     """The study, with all pieces done."""
-    found = Study(SMOKE, base, TOFU, tmp_path_factory.mktemp("study"), "cpu", first=3)
+    found = Study(SMOKE, base, TOFU, base.parent / f"smoke-{SMOKE.key}", "cpu", first=3)
     run_study(found)
     return found
 
@@ -122,8 +126,25 @@ def test_pieces_that_are_done_are_not_done_again(study: Study, pieces: dict[str,
     assert done == []
 
 
+def test_the_command_prints_what_is_done(study: Study, pieces: dict[str, Any]) -> None:
+    arguments = ["federation", "--candidate", "smoke", "--out", str(study.folder.parent), "--tofu", str(TOFU)]
+    arguments += ["--device", "cpu", "--first", "3"]
+    printed = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert printed["purge"]["forget_quality"] == pieces["purge"]["forget_quality"]
+    assert "ratios" not in printed["purge"]["after"]["forget"]
+    table = CliRunner().invoke(app, arguments).stdout
+    assert UTILITY_WARNING in table
+    assert "rollback to round" in table
+
+
+@pytest.mark.parametrize("wrong", [["--candidate", "none"], ["--only", "none"], ["--out", "nowhere"]])
+def test_what_is_not_there_is_named(wrong: list[str]) -> None:
+    with pytest.raises(ConfigError, match=wrong[1]):
+        app(["federation", *wrong], standalone_mode=False)
+
+
 def test_the_odds_of_a_federation_are_near_those_its_noise_is_for(study: Study, tmp_path: Path) -> None:
-    [point] = odds.points(["output r1"], [1], [10.0], authors=20, k=5, representatives=4)
+    [point] = odds.points(["output r1"], [1], [10.0], authors=20, k=5, representatives=3)
     point = replace(point, choice=replace(point.choice, epochs=1, batch_size=20, length=160, engine="sequential"))
     results = tmp_path / "odds.jsonl"
     small = replace(study, folder=tmp_path)

@@ -91,10 +91,10 @@ def test_the_truth_ratio_is_the_mean_of_wrong_answers_over_the_paraphrased_one(r
 
 def test_forget_quality_is_the_p_value_of_a_ks_test() -> None:
     # of the C(6, 3) = 20 orders of two samples of three, two are as far apart as these
-    assert forget_quality(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])) == pytest.approx(2 / 20)
-    same = np.linspace(0, 1, 50)
-    assert forget_quality(same, same) == 1.0
-    assert forget_quality(same, same + 10) < 1e-20
+    assert forget_quality([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]) == pytest.approx(2 / 20)
+    some = [number / 50 for number in range(50)]
+    assert forget_quality(some, some) == 1.0
+    assert forget_quality(some, [number + 10 for number in some]) < 1e-20
 
 
 @pytest.mark.parametrize("missed", [0, 2, None])
