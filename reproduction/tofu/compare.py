@@ -201,7 +201,7 @@ def compare_author(
     work = folder / "pieces"
     work.mkdir(parents=True, exist_ok=True)
     comparison = compare(problem, usable, effort, work=work, on_piece=on_piece)
-    questions = {**study.questions, "forget": study.about(author)[: study.first]}
+    questions = {**study.questions, "forget": study.about(author)}
     models = _models(problem, usable, effort, work)
     measured = {
         name: _measured(problem, vector, questions, Pieces(work, {}, on_piece), f"tofu-{name.replace(' ', '-')}")
