@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,18 @@ from disavow.compare.choice import Effort, methods_named
 from disavow.compare.comparison import compare
 from disavow.compare.measures.membership import loss_gap, records_of
 from disavow.compare.measures.predictions import agreement, predictions
+from disavow.compare.method import METHODS
 from disavow.compare.methods.gradient_ascent import redraw
 from disavow.compare.methods.negation import negated_spans
 from disavow.compare.problem import Problem, problem_of
+from disavow.compare.scheme import SCHEMES, TrainingResources
+from disavow.compare.trainer import trainer_of
 from disavow.federation import Federation
 from tests.adapters.conftest import questions, write_lines
 from tests.adapters.test_adapter_task import settings
 from tests.audit.making import hashes_of, keys_of
 from tests.cli.process import disavow
+from tests.compare.contract import Given, MethodContract
 
 NAMES = "retrain,ours,ours-purged,gradient-ascent,gradient-difference,npo,not,fine-tune"
 AUTHOR = "author-07"
@@ -80,6 +85,13 @@ def test_an_author_leaves_by_every_method_of_language_models(authors: Path, tmp_
     assert "4 B matrices" in remarks["not"][0]
     assert "token_accuracy" in (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
     assert hashes_of(authors) == before
+
+
+@pytest.mark.parametrize("name", ["gradient-ascent", "gradient-difference", "npo", "not"])
+def test_a_method_keeps_to_the_contract_on_adapters(name: str, problem: Problem, tmp_path: Path) -> None:
+    with closing(trainer_of(problem)) as trainer:
+        training = SCHEMES["run"].train(problem, 0, tmp_path / "run", TrainingResources(trainer, updates=False))
+        MethodContract().check(METHODS[name], Given(problem, {"run": training}, trainer, tmp_path))
 
 
 def test_one_question_leaves_and_attackers_say_that_it_is_one(authors: Path, tmp_path: Path) -> None:
