@@ -11,11 +11,12 @@ import torch
 import disavow
 from disavow import config
 from disavow.audit.subject import subject_of
-from disavow.compare.choice import Effort
+from disavow.compare.choice import Effort, allowed, methods_named
 from disavow.compare.comparison import compare
 from disavow.compare.method import METHODS
 from disavow.compare.problem import Problem, problem_of
 from disavow.compare.table import to_markdown
+from disavow.errors import ConfigError
 from disavow.federation import Federation
 from tests.audit.making import CLIENT, hashes_of, keys_of
 from tests.audit.test_record_audit import images_of
@@ -71,11 +72,20 @@ def test_a_survival_model_is_compared_without_attackers(tmp_path: Path) -> None:
     assert names | set(found.skipped) == {"retrain", "ours", "distillation"}
 
 
+def test_a_loss_that_is_no_likelihood_leaves_out_or_refuses_the_method_that_needs_one(tmp_path: Path) -> None:
+    problem = problem_in(trained(tmp_path / "run", Survival()), "clinic-1", task=Survival())
+    usable, skipped = allowed(problem, methods_named([]), QUICK, named=False)
+    assert "npo" in skipped
+    assert "gradient-difference" in {method.name for method in usable}
+    with pytest.raises(ConfigError, match="npo"):
+        allowed(problem, methods_named(["npo"]), QUICK, named=True)
+
+
 def test_records_of_an_image_client_leave_and_the_client_stays(compared: Path, tmp_path: Path) -> None:
     keys = images_of(compared, 12)
     problem = problem_in(compared, CLIENT, records=keys)
     assert problem.remaining == problem.subject.clients
-    names = ("retrain-from-scratch", "ours", "federaser", "fine-tune", "gradient-ascent")
+    names = ("retrain-from-scratch", "ours", "federaser", "fine-tune", "gradient-ascent", "npo")
     found = compare(problem, [METHODS[name] for name in names], QUICK, work=tmp_path)
     rows = {row.method.name: row.estimates for row in found.rows}
     assert rows["retrain-from-scratch"]["client_epochs"].mean == 3 * 8 * 2

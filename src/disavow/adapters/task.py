@@ -222,6 +222,20 @@ class AdapterTask(Task):
         logits, labels = outputs_and_targets(model, batch)
         return response_loss(logits, labels)
 
+    def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
+        """Compute the log-likelihood of each response: the sum over its tokens, for a response is one outcome."""
+        logits, labels = outputs_and_targets(model, batch)
+        shifted, wanted = logits[:, :-1].flatten(0, 1), labels[:, 1:]
+        losses = functional.cross_entropy(shifted, wanted.flatten(), ignore_index=IGNORED, reduction="none")
+        return -losses.reshape(wanted.shape).sum(1)
+
+    def answers(self, model: nn.Module, batch: Any) -> Tensor:
+        """Give the likeliest token at each position of the responses, given all before it; see `Task`."""
+        found = []
+        for tokens, labels in zip(*(each.split(_EVALUATED) for each in batch), strict=True):
+            found.append(model(tokens)[:, :-1].argmax(-1)[labels[:, 1:] != IGNORED])
+        return torch.cat(found)
+
     def optimizer(self, model: nn.Module) -> Optimizer:
         """Use AdamW at the settings' learning rate and weight decay; see `Task`."""
         training = self.training
