@@ -3,15 +3,15 @@
     python -m benchmarks adapters
 
 A Llama with random weights, LoRA of rank 8 on its attention projections; each client trains two questions for one
-epoch, and all clients of a round are one stack over one base. On a GPU the peak is what torch allocated
-(`max_memory_allocated`); on a CPU it is by how much the largest resident set grew in the round, plus the base. Each
-size is measured in a process of its own, because the largest resident set never shrinks. Some minutes on a CPU.
+epoch, and all clients of a round are one stack over one base. The peak is that of making the engine, which tries a
+stack of two clients, and of the round: on a GPU what torch allocated (`max_memory_allocated`, with the base); on a
+CPU by how much the resident set grew at most since the base was loaded, plus the base, which needs Linux. Each size
+is measured in a process of its own. Some minutes on a CPU.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,6 +34,7 @@ ON_GPU = {"clients": (2, 8, 32, 128), "width": 1024, "inner": 2752, "layers": 8}
 QUESTIONS = 2
 WORDS = 64
 """Of the vocabulary: logits would otherwise take more than what is measured."""
+_PROCESS = Path("/proc/self")
 TRAINING = TrainingSettings(epochs=1, batch_size=QUESTIONS, learning_rate=0.001)
 
 
@@ -107,28 +108,36 @@ def measured(clients: int, base: Path, folder: Path, device: torch.device) -> di
         for name, each in loaded.network.named_parameters()
         if "lora_" not in name
     )
-    engine = StackedTasks(workload)
-    before = _peak_of(device, reset=True)
-    engine.train(model, names, 1)
-    # on a GPU the base itself is among what is allocated; on a CPU it was resident before the round
-    took = _peak_of(device) - (0 if device.type == "cuda" else before)
+    before = _start_measuring(device)
+    StackedTasks(workload).train(model, names, 1)
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "clients": clients,
         "base_bytes": base_bytes,
         "adapter_bytes": 4 * model.layout.size,
-        "peak_bytes": took + (0 if device.type == "cuda" else base_bytes),
+        # on a CPU the base was resident before
+        "peak_bytes": _peak(device) - before + (0 if device.type == "cuda" else base_bytes),
         "clients_times_base_bytes": clients * base_bytes,
     }
 
 
-def _peak_of(device: torch.device, *, reset: bool = False) -> int:
+def _start_measuring(device: torch.device) -> int:
+    """Forget earlier peaks; what is in use already that does not count."""
     if device.type == "cuda":
-        if reset:
-            torch.cuda.reset_peak_memory_stats(device)
-        return int(torch.cuda.max_memory_allocated(device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        torch.cuda.reset_peak_memory_stats(device)
+        return 0
+    _PROCESS.joinpath("clear_refs").write_text("5")  # proc(5): resets the largest resident set to the present one
+    return _resident("VmRSS")
+
+
+def _peak(device: torch.device) -> int:
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else _resident("VmHWM")
+
+
+def _resident(field: str) -> int:
+    """Bytes of a field of the process's status, which are given in kB."""
+    lines = _PROCESS.joinpath("status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 def main(arguments: list[str]) -> None:

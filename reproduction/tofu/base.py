@@ -63,11 +63,11 @@ class Recipe:
     layers: int = 8
     heads: int = 6
     context: int = 256
-    steps: int = 4000
+    steps: int = 2400
     batch: int = 64
     learning_rate: float = 2e-3
     weight_decay: float = 0.1
-    dropout: float = 0.15
+    dropout: float = 0.2
     repeats: int = 4
     evaluations: int = 16
     seed: int = 1
@@ -326,20 +326,21 @@ def _trained(
     import transformers
 
     torch.manual_seed(recipe.seed)
-    config = transformers.LlamaConfig(
-        vocab_size=recipe.vocabulary,
-        hidden_size=recipe.width,
-        intermediate_size=recipe.inner,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.heads,
-        max_position_embeddings=recipe.context,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+    shape: dict[str, Any] = {
+        "vocab_size": recipe.vocabulary,
+        "hidden_size": recipe.width,
+        "intermediate_size": recipe.inner,
+        "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads,
+        "num_key_value_heads": recipe.heads,
+        "max_position_embeddings": recipe.context,
+        "tie_word_embeddings": True,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
         # eager attention repeats itself exactly; fused kernels do not in their backward pass
-        attn_implementation="eager",
-    )
+        "attn_implementation": "eager",
+    }
+    config = transformers.LlamaConfig(**shape)
     made: Any = transformers.LlamaForCausalLM(config)
     model = made.to(device)
     matrices = [each for each in model.parameters() if each.dim() > 1]

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import hmean, ks_2samp
 from torch import Tensor, nn
@@ -90,7 +91,7 @@ def truth_ratios(network: nn.Module, reader: Reader, questions: Sequence[Graded]
     return ratios
 
 
-def forget_quality(unlearned: Sequence[float], retained: Sequence[float]) -> float:
+def forget_quality(unlearned: npt.ArrayLike, retained: npt.ArrayLike) -> float:
     """Compute TOFU's forget quality: the p-value of a KS test between truth ratios.
 
     Args:
@@ -101,7 +102,7 @@ def forget_quality(unlearned: Sequence[float], retained: Sequence[float]) -> flo
         Small where the two can be told apart.
 
     """
-    return float(ks_2samp(unlearned, retained).pvalue)
+    return float(ks_2samp(np.asarray(unlearned), np.asarray(retained)).pvalue)
 
 
 @torch.no_grad()

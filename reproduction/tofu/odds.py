@@ -118,7 +118,7 @@ ADAPTERS: dict[str, AuthorSettings] = {
     "output r1": AuthorSettings(rank=1, alpha=2.0, projections="output"),
     "attention r8": AuthorSettings(rank=8, alpha=16.0, projections="attention"),
 }
-"""The smallest that still learns something, and that of 49,152 numbers."""
+"""One row of B a layer, 1,536 numbers of the default base; and 49,152."""
 
 
 def points(

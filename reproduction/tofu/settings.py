@@ -126,7 +126,7 @@ FIRST_MEASURED = AuthorSettings(
 CANDIDATES: dict[str, AuthorSettings] = {
     "r16": AuthorSettings(),
     "r16-steps": AuthorSettings(batch_size=2, learning_rate=0.01),
-    "r32": AuthorSettings(rank=32, alpha=64.0),
+    "r32": AuthorSettings(rank=32, alpha=64.0, learning_rate=0.01),
     "r16-rounds": AuthorSettings(rounds=60, epochs=2),
     "r16-40-authors": AuthorSettings(authors=40),
     "first": replace(FIRST_MEASURED, length=128),

@@ -126,9 +126,13 @@ def test_pieces_that_are_done_are_not_done_again(study: Study, pieces: dict[str,
     assert done == []
 
 
-def test_the_command_prints_what_is_done(study: Study, pieces: dict[str, Any]) -> None:
-    arguments = ["federation", "--candidate", "smoke", "--out", str(study.folder.parent), "--tofu", str(TOFU)]
-    arguments += ["--device", "cpu", "--first", "3"]
+def test_the_commands_print_what_is_done(study: Study, pieces: dict[str, Any]) -> None:
+    common = ["--out", str(study.folder.parent), "--tofu", str(TOFU), "--device", "cpu", "--first", "3"]
+    swept = CliRunner().invoke(app, ["sweep", "--candidate", "smoke", *common]).stdout
+    assert "trained, held_out" in swept
+    none = json.loads(CliRunner().invoke(app, ["odds", "--seconds", "0", "--json", *common]).stdout)
+    assert none["lines"] == []
+    arguments = ["federation", "--candidate", "smoke", *common]
     printed = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert printed["purge"]["forget_quality"] == pieces["purge"]["forget_quality"]
     assert "ratios" not in printed["purge"]["after"]["forget"]
