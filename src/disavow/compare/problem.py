@@ -231,6 +231,15 @@ class Problem:
         return torch.cat(found) if found else torch.zeros(0)
 
     @cached_property
+    def outputs_obstacle(self) -> str | None:
+        """Why `outputs` cannot be computed; None where they can."""
+        try:
+            self.outputs(self.subject.initial.vector, self.subject.own[:1])
+        except (TypeError, ValueError, RuntimeError):  # only the task's own loss knows how its model is called
+            return "the model does not take a batch without its last element"
+        return None
+
+    @cached_property
     def likelihood_obstacle(self) -> str | None:
         """Why the likelihood of a record cannot be computed; None where it can."""
         task = self.subject.task

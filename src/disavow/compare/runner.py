@@ -259,7 +259,7 @@ class ComparisonRunner:
                 self.unmeasured["best_attacker"] = "; ".join(sorted(set(attackers.left_out.values())))
             said = [predictions(self.problem, each) for each in models]
             if not said[0].answers.size:
-                self.unmeasured["agreement"] = "the model of this task does not take a record by itself"
+                self.unmeasured["agreement"] = self.problem.outputs_obstacle or "the task has no test data"
             attacked = reference_advantages(attackers, records)
             self._reference_models[scheme] = ReferenceModels(scheme, models, records, said, attackers, attacked)
         return self._reference_models[scheme]
