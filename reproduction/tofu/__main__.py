@@ -14,10 +14,12 @@ import typer
 from disavow.cli import run as run_app
 from disavow.cli.base import Json, new_app
 from disavow.cli.output import Bar, print_json, progress
+from disavow.compare.choice import Effort
 from disavow.errors import ConfigError
 from reproduction.markdown import aligned
 from reproduction.tofu import odds as odds_study
 from reproduction.tofu.base import SMALL, Evaluated, Recipe, make_base
+from reproduction.tofu.compare import METHODS, compare_author, methods_of
 from reproduction.tofu.settings import CANDIDATES, CHOSEN, SMOKE, AuthorSettings
 from reproduction.tofu.study import PIECES, UTILITY_WARNING, Study, run_study
 
@@ -173,6 +175,55 @@ def odds(
         )
         return
     print("\n".join([*aligned(_ODDS, [_odds_row(line) for line in lines]), f"\ndrawn: {drawn[0]}"]))
+
+
+@app.command()
+def compare(
+    out: Out = Path("build/tofu"),
+    tofu: Tofu = _SHARED / "tofu",
+    device: Device = _DEVICE,
+    candidate: Annotated[str, typer.Option(help="Settings by name, as `sweep` has them.")] = CHOSEN,
+    author: Annotated[int | None, typer.Option(help="Who leaves, of the last ones. [default: the first]")] = None,
+    methods: Annotated[str, typer.Option(metavar="NAMES", help="With commas between them.")] = ",".join(METHODS),
+    seeds: Annotated[int | None, typer.Option(help="Trainings of the federation.")] = None,
+    references: Annotated[int | None, typer.Option(help="Exact retrainings without the author.")] = None,
+    quick: Annotated[bool, typer.Option(help="One seed, three retrainings, three rounds of relearning.")] = True,
+    rounds: Rounds = None,
+    first: First = 100,
+    json: Json = False,
+) -> None:
+    """Let one author leave the trained federation by several methods, and measure their models as TOFU does, too.
+
+    Pieces are kept; the same command goes on where it was interrupted.
+
+    **Example:** `python -m reproduction.tofu compare --out build/tofu --methods retrain,npo`
+    """
+    study = _study(out, tofu, device, candidate, rounds, first)
+    if "trained" not in study.finished():
+        raise ConfigError("the federation is not trained; `python -m reproduction.tofu federation --only trained`")
+    leaver = study.leaving[0] if author is None else author
+    if leaver not in study.leaving:
+        raise ConfigError(f"--author is {leaver}; allowed: {', '.join(map(str, study.leaving))}")
+    effort, chosen = Effort.chosen(seeds, references, quick=quick), methods_of(methods.split(","))
+    console = progress()
+    with Bar(console, "pieces", None) as bar:
+
+        def on_piece(name: str) -> None:
+            bar.update(bar.done + 1, what=name)
+            console.print(name)
+
+        found = compare_author(
+            study,
+            leaver,
+            chosen,
+            effort,
+            on_total=lambda total: bar.update(0, total=total),
+            on_piece=on_piece,
+        )
+    if json:
+        print_json(found.to_json())
+        return
+    print("\n".join([*found.table(), "", f"{found.comparison.seconds:.0f} s: {study.folder}"]))
 
 
 def _study(out: Path, tofu: Path, device: str, name: str, rounds: int | None, first: int | None) -> Study:

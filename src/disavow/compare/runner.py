@@ -157,9 +157,11 @@ class ComparisonRunner:
         names = {seed: f"reference-{scheme}-{seed - _REFERENCE_SEED}" for seed in seeds}
         found = {seed: self.pieces.find_vector(names[seed], {}, self._size) for seed in seeds}
         missing = [seed for seed in seeds if found[seed] is None]
-        if missing:
-            made = SCHEMES[scheme].retrain(self.problem, missing, self.resources(scheme))
-            for seed, vector in zip(missing, made, strict=True):
+        # those of any task train one after the other anyway: each is kept as soon as it is done
+        together = [missing] if self.problem.subject.labelled and missing else [[seed] for seed in missing]
+        for some in together:
+            made = SCHEMES[scheme].retrain(self.problem, some, self.resources(scheme))
+            for seed, vector in zip(some, made, strict=True):
                 self.pieces.keep_vector(names[seed], {}, vector, {})
                 found[seed] = vector, {}
         for seed in seeds:
@@ -257,7 +259,7 @@ class ComparisonRunner:
                 self.unmeasured["best_attacker"] = "; ".join(sorted(set(attackers.left_out.values())))
             said = [predictions(self.problem, each) for each in models]
             if not said[0].answers.size:
-                self.unmeasured["agreement"] = "the model of this task does not take a record by itself"
+                self.unmeasured["agreement"] = self.problem.outputs_obstacle or "the task has no test data"
             attacked = reference_advantages(attackers, records)
             self._reference_models[scheme] = ReferenceModels(scheme, models, records, said, attackers, attacked)
         return self._reference_models[scheme]
@@ -363,9 +365,9 @@ class ComparisonRunner:
             "loss": said.loss,
             "leaver_accuracy": said.leaver_accuracy,
             "leaver_loss": said.leaver_loss,
-            "agreement": agreement(self.problem, said, references.said),
+            "agreement": agreement(said, references.said),
             "best_attacker": max(map(abs, differences.values()), default=None),
-            "loss_gap": loss_gap(records),
+            "loss_gap": loss_gap(self.problem, records),
             "attackers": differences,
         }
 
