@@ -86,7 +86,7 @@ AFTER = (
 )
 """Odds that are chosen beforehand: in as many rounds, and in a fifth of them that are five times as long."""
 
-QUICK_AFTER = (replace(QUICK, clients=(200,), sigmas=(), representatives=5, odds=(10.0, 1000.0)),)
+QUICK_AFTER = (replace(QUICK, clients=(200,), sigmas=(), representatives=5, odds=(10.0,)),)
 """The same on embedded digits."""
 
 
