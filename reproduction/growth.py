@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 from disavow import config, runs
 from disavow.config import Settings
@@ -61,7 +62,7 @@ class Study:
     odds: tuple[float, ...] = ()
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> Literal["paper", "sensitivity"]:
         """The noise."""
         return "sensitivity" if self.odds else "paper"
 
@@ -261,7 +262,7 @@ def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, 
         samples_per_client=sum(map(len, prepared.loaded.samples.values())) / point.clients,
         k=K,
         sigma=point.sigma,
-        noise=settings.noise.mode,
+        noise=point.study.mode,
         representatives=settings.clustering.representatives,
         epochs=settings.training.epochs,
         seed=point.seed,

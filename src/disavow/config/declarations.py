@@ -190,8 +190,8 @@ class NoiseSettings(Section):
     sigma: NotNegative = Field(
         0.02,
         description="standard deviation per coordinate. Mode paper: of each cluster, as a multiple of its spread; "
-        "mode sensitivity: of the aggregate, as a multiple of the most that one exchanged representative moves it, so "
-        "that odds over T rounds are those of the ratio √T/sigma (`disavow account --odds` finds it)",
+        "mode sensitivity: of the aggregate, as a multiple of the most that one exchanged representative moves it, "
+        "so that odds over T rounds are those of the ratio √T/sigma (`disavow account --odds` finds it)",
     )
     statistics: Literal["mean", "drawn"] = Field(
         "mean",
