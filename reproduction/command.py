@@ -116,10 +116,10 @@ def _points(each: Grid, options: ReproductionOptions) -> list[Point]:
 
 
 def _run_odds(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
-    study = growth.QUICK if options.quick else growth.Study()
+    studies = [growth.QUICK, *growth.QUICK_AFTER] if options.quick else [growth.Study(), *growth.AFTER]
     if options.seeds:
-        study = replace(study, seeds=options.seeds)
-    points = study.points(device=options.device)
+        studies = [replace(study, seeds=options.seeds) for study in studies]
+    points = [point for study in studies for point in study.points(device=options.device)]
     with loading(console) as on_progress, Bar(console, "federations", len(points)) as shown:
         growth.run(
             points,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from reproduction import drawing, series
+from reproduction.composed_odds_figure import composed_odds
 from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, Look
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.odds_figure import odds
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_curves", "distance_to_fedavg", "odds", "storage", "unlearning_time", "work"]
+__all__ = ["accuracy_curves", "composed_odds", "distance_to_fedavg", "odds", "storage", "unlearning_time", "work"]
 
 Written = tuple[Path, Path]
 Values = Callable[[Line], Sequence[float] | None]

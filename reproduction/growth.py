@@ -3,6 +3,9 @@
 The noise of all m clusters hides each of them: with equal clusters s = 1/(σ√m), and the released model explains the
 leaver better than another member by at most γ = exp(s²/2 + s·z) (see `disavow.proof.bounds`). So the same odds need
 the less noise, the more clients there are.
+
+Before: the paper's noise with a chosen σ, one representative. After: noise scaled by the round's sensitivity, for
+chosen odds over all rounds, and several representatives (docs/design/0029-composed-odds.md).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 from disavow import config, runs
 from disavow.config import Settings
@@ -25,6 +29,7 @@ from disavow.data.progress import nothing
 from disavow.errors import RoundRefused, RunInUse
 from disavow.federation import Federation
 from disavow.ledger.lock import Lock
+from disavow.privacy.odds import sigma_for
 from disavow.runs import Prepared
 from reproduction import odds_lines, provenance
 from reproduction.client_odds import ClientOdds, odds_of_clients
@@ -37,7 +42,10 @@ K = 10
 
 @dataclass(frozen=True)
 class Study:
-    """Which federations are trained: every number of clients with every sigma and seed. All hold the same data."""
+    """Which federations are trained: every number of clients with every sigma and seed. All hold the same data.
+
+    With `odds`, the noise is that of mode `sensitivity` for each of them over all rounds, in place of `sigmas`.
+    """
 
     data: str = "mnist"
     network: str = "lenet5"
@@ -47,6 +55,14 @@ class Study:
     rounds: int = 50
     batch_size: int = 20
     learning_rate: float = 0.02
+    epochs: int = 3
+    representatives: int = 1
+    odds: tuple[float, ...] = ()
+
+    @property
+    def mode(self) -> Literal["paper", "sensitivity"]:
+        """The noise."""
+        return "sensitivity" if self.odds else "paper"
 
     def points(self, *, device: str = "auto") -> list[Point]:
         """Every federation, those of equal data together."""
@@ -54,7 +70,7 @@ class Study:
             Point(self, clients, seed, sigma, device)
             for clients in self.clients
             for seed in self.seeds
-            for sigma in self.sigmas
+            for sigma in ([sigma_for(odds, self.rounds) for odds in self.odds] or self.sigmas)
         ]
 
 
@@ -62,6 +78,15 @@ QUICK = Study(
     "digits", clients=(20, 50, 200), sigmas=(0.0, 0.1, 0.3), seeds=(1,), rounds=20, batch_size=4, learning_rate=0.05
 )
 """A small one for a CPU, on embedded digits."""
+
+AFTER = (
+    Study(clients=(1000,), representatives=5, odds=(10.0,)),
+    Study(clients=(200, 1000, 3000), rounds=10, epochs=15, representatives=5, odds=(3.0, 10.0, 100.0)),
+)
+"""Odds that are chosen beforehand: in as many rounds, and in a fifth of them that are five times as long."""
+
+QUICK_AFTER = (replace(QUICK, clients=(200,), sigmas=(), representatives=5, odds=(10.0,)),)
+"""The same on embedded digits."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +102,9 @@ class Point:
     @property
     def settings(self) -> Settings:
         """What its run is told."""
-        return self._settings({"k": K}, {"sigma": self.sigma})
+        return self._settings(
+            {"k": K, "representatives": self.study.representatives}, {"mode": self.study.mode, "sigma": self.sigma}
+        )
 
     @property
     def plain(self) -> Settings:
@@ -93,7 +120,11 @@ class Point:
                 "draws": "seeded",
                 "data": {"name": study.data, "clients": self.clients},
                 "model": {"name": study.network},
-                "training": {"batch_size": study.batch_size, "learning_rate": study.learning_rate},
+                "training": {
+                    "epochs": study.epochs,
+                    "batch_size": study.batch_size,
+                    "learning_rate": study.learning_rate,
+                },
                 "clustering": clustering,
                 "deniability": {"x": min(2, clustering["k"])},
                 "noise": noise,
@@ -111,7 +142,10 @@ class Point:
         ).hexdigest()
 
     def __str__(self) -> str:
-        return f"{self.clients} clients, sigma {self.sigma:g}, seed {self.seed}"
+        study = self.study
+        drawn = f", {study.representatives} drawn" if study.representatives > 1 else ""
+        noise = f"{study.mode} sigma" if study.odds else "sigma"
+        return f"{self.clients} clients, {study.rounds} rounds{drawn}, {noise} {self.sigma:g}, seed {self.seed}"
 
 
 OnPoint = Callable[[Point], None]
@@ -131,7 +165,7 @@ def run(
     Federations that another process is at are left to it: what that has not finished yet is not among the lines.
     """
     found = {line.key: line for line in odds_lines.read(results, on_note)}
-    for (clients, seed), members in groupby(points, key=lambda point: (point.clients, point.seed)):
+    for (_, clients, seed), members in groupby(points, key=lambda point: (point.study, point.clients, point.seed)):
         group, room = list(members), workroom / f"odds-{clients}-seed-{seed}"
         if all(point.key in found for point in group):
             continue
@@ -198,6 +232,9 @@ def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, 
         samples_per_client=sum(map(len, prepared.loaded.samples.values())) / point.clients,
         k=K,
         sigma=point.sigma,
+        noise=point.study.mode,
+        representatives=settings.clustering.representatives,
+        epochs=settings.training.epochs,
         seed=point.seed,
         rounds=outcome.rounds,
         network=settings.model.name,

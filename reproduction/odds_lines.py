@@ -26,7 +26,7 @@ class OddsLine:
     """On average."""
     k: Number
     sigma: Amount
-    """Noise, as a multiple of a cluster's spread."""
+    """Noise, as a multiple of what its mode says: a cluster's spread, or the sensitivity of the round."""
     seed: Count
     rounds: Count
     """That stand; fewer than were asked for where noise destroyed the model before."""
@@ -45,6 +45,11 @@ class OddsLine:
     worst_composed: Amount | None
     """log10 γ over all rounds, of the client for which it is largest."""
     seconds: Amount
+    noise: Literal["paper", "sensitivity"] = "paper"
+    """Its mode: what sigma is a multiple of."""
+    representatives: Number = 1
+    epochs: Number = 3
+    """Local ones in each round."""
 
 
 def read(path: Path, on_note: OnNote = lambda note: None) -> list[OddsLine]:

@@ -9,6 +9,7 @@ from typing import get_args
 
 from disavow.errors import ConfigError
 from reproduction import figures, grid, lines, odds_lines, tables, work_report
+from reproduction.composed_odds import composed_odds_table
 from reproduction.drawing import METHODS
 from reproduction.grid import Grid
 from reproduction.lines import Line, Network
@@ -101,7 +102,11 @@ def _distance(results: Results, out: Path, network: Network) -> list[Path]:
 
 
 def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it has one of its own
-    return list(figures.odds(odds_lines.read(results.odds_file, results.on_note), out / "odds"))
+    found = odds_lines.read(results.odds_file, results.on_note)
+    before = [line for line in found if line.noise == "paper"]
+    table = out / "odds-composed.md"
+    table.write_text(composed_odds_table(found), encoding="utf-8")
+    return [*figures.odds(before, out / "odds"), table, *figures.composed_odds(found, out / "odds-composed")]
 
 
 def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - no network plays a part

@@ -53,6 +53,7 @@ STATE_NAMES: Mapping[str, str] = {
 
 PROMISES: Mapping[str, str] = {
     "paper": "on every contribution, in proportion to how much a group's contributions differ",
+    "sensitivity": "on every model, in proportion to the most that one contribution can change it",
     "calibrated": "on every contribution, by a fixed amount that gives differential privacy",
     "none": "none",
     "retrain": "rounds that were undone are trained again, exactly",

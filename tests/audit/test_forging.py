@@ -87,6 +87,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "gaussian": {"noise": "paper", "distribution": "gaussian", "sigma": 0.3},
     "laplace": {"noise": "paper", "distribution": "laplace", "sigma": 0.3},
     "calibrated": {"noise": "calibrated", "clip": 1.0, "tau": 0.05},
+    "sensitivity": {"noise": "sensitivity", "sigma": 0.5},
 }
 
 

@@ -18,6 +18,7 @@ from disavow.config import load
 from disavow.errors import ConfigError, RunMissing
 from disavow.federation import Federation
 from disavow.ledger import Ledger, fsck
+from disavow.privacy.odds import sigma_for
 from tests.cli import process
 from tests.cli.forked import disavow
 from tests.cli.process import assert_refused, write_config
@@ -188,6 +189,40 @@ def test_a_plot_that_cannot_be_written_is_refused_first(
     (tmp_path / "folder.png").mkdir()
     with refuses(ConfigError, f"--plot is {tmp_path / name}"):
         printed(capsys, DESIGN, plot=tmp_path / name)
+
+
+def test_odds_over_all_rounds_have_their_noise_and_their_observer(capsys: pytest.CaptureFixture[str]) -> None:
+    said = " ".join(printed(capsys, AccountOptions(rounds=50, odds=10.0)).split())
+    assert 'noise.mode "sensitivity", noise.sigma 6.6777, and deniability.odds 10' in said
+    assert "against whoever sees all models of standing rounds, the log and every update" in said
+    document = json.loads(printed(capsys, AccountOptions(rounds=50, odds=10.0), as_json=True))
+    assert document["sigma"] == 6.6777
+    assert document["least_confidence"] == pytest.approx(0.916, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "said"),
+    [
+        ({"rounds": None}, {}, "--rounds is not set"),
+        ({"odds": 1.0}, {}, "--odds is 1.0"),
+        ({"clients": 50}, {}, "--clients is 50"),
+        ({}, {"plot": Path("a.png")}, "--plot is a.png"),
+    ],
+)
+def test_odds_are_asked_for_with_rounds_alone(
+    options: dict[str, Any], more: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with refuses(ConfigError, said):
+        printed(capsys, replace(AccountOptions(rounds=50, odds=10.0), **options), **more)
+
+
+def test_a_run_keeps_to_the_odds_that_were_chosen_for_every_client(tmp_path: Path) -> None:
+    noise = {"mode": "sensitivity", "sigma": sigma_for(10.0, SMALL["rounds"])}
+    with Ledger.open(made(tmp_path, noise=noise, deniability={"x": 2, "odds": 10.0})) as ledger:
+        odds = ledger.odds()
+    assert odds is not None
+    assert odds.worst_composed is not None
+    assert 0.5 < odds.worst_composed <= 1
 
 
 def test_the_command_line_refuses_with_exit_2() -> None:

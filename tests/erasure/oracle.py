@@ -155,13 +155,14 @@ class Oracle:
         return len(group - self.gone) >= needed and spread <= remembered.delta
 
     def _beyond_odds(self, leaver: str) -> Iterator[int]:
-        """The rounds up to which the leaver's odds are more than the policy allows; mode paper, Gaussian."""
+        """The rounds up to which the leaver's odds are more than the policy allows; not calibrated."""
         if self.policy.odds is None:
             return
         squares = 0.0
         for number, remembered in enumerate(self.rounds, start=1):
             moved = [weight * spread for weight, spread in zip(remembered.weights, remembered.spreads, strict=True)]
-            tau = self.policy.sigma * math.hypot(*moved)  # s divides both, and cancels out
+            widest = max(moved) if self.policy.noise == "sensitivity" else math.hypot(*moved)
+            tau = self.policy.sigma * widest  # s divides both, and cancels out
             for group, each in zip(remembered.clusters, moved, strict=True):
                 squares += (each / tau) ** 2 if leaver in group else 0.0
             if squares / 2 + 1.645 * math.sqrt(squares) > math.log(self.policy.odds):

@@ -178,6 +178,11 @@ SCENARIOS: list[dict[str, Any]] = [
     {"clustering": {"k": 3}, "deniability": {"x": 1, "odds": 100.0}, "noise": {"sigma": 0.5}},
     {"clustering": {"k": 3, "method": "fixed"}, "deniability": {"x": 2}, "training": {**TRAINING, "fraction": 0.5}},
     {"clustering": {"k": 2, "method": "fixed"}, "deniability": {"x": 2}, "noise": {"mode": "none"}},
+    {
+        "clustering": {"k": 4, "representatives": 2},
+        "deniability": {"x": 2, "odds": 30.0},
+        "noise": {"mode": "sensitivity", "sigma": 1.5},
+    },
 ]
 
 
@@ -190,7 +195,7 @@ FURTHER = {(20, 1), (21, 1)}
 SHORT, LONG = (3, 5, 6, 6), (3, 5, 8, 8, 8)
 """After which rounds somebody asks to leave."""
 
-DIFFERENT = {(scenario, 1) for scenario in (0, 5, 7, 8, 10, 11, 16, 19)} | LATER | FURTHER
+DIFFERENT = {(scenario, 1) for scenario in (0, 5, 7, 8, 10, 11, 16, 19, 25)} | LATER | FURTHER
 """Every method of clustering, noise and rollback once, for `make test`; `make torture` has them all."""
 
 STAGES = {(3, 8): LONG, (20, 1): LONG, (12, 1): (2, 3, 3)}

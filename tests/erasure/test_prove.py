@@ -191,6 +191,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "limited odds": {"deniability": {"odds": 100.0}, "noise": {"sigma": 2.0}},
     "odds that nobody keeps to": {"deniability": {"odds": 1.01}},
     "odds without noise": {"deniability": {"odds": 1e9}, "noise": {"mode": "none"}},
+    "noise by sensitivity": {"deniability": {"odds": 10.0}, "noise": {"mode": "sensitivity", "sigma": 2.2}},
     "statistics of the drawn": {"noise": {"statistics": "drawn"}},
     "cosine": {"clustering": {"metric": "cosine"}},
     "k-means": {"clustering": {"method": "constrained-kmeans"}},
@@ -202,7 +203,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-WITH_TWO_DRAWN = ("relative delta", "fixed clusters")
+WITH_TWO_DRAWN = ("relative delta", "fixed clusters", "noise by sensitivity")
 MORE_WITH_TWO_DRAWN = ("laplace", "calibrated", "limited odds", "k-means")
 
 

@@ -126,7 +126,7 @@ REPAIRS = [
 NUMBERS: list[Any] = [0, 1, 2, 3, 5, 4_294_967_295, 4_294_967_296, -1, True, "1"]
 TEXTS = [
     *("", "0", "0.0", "0.5", "1.0", "2.0", "1e-05", "5e-324", "1e+16", "0.1", "\u00e9", "\ud800", KEY_TEXT),
-    *("deniable", "rollback", "never present", "mean", "drawn", "calibrated", "none", "laplace"),
+    *("deniable", "rollback", "never present", "mean", "drawn", "calibrated", "sensitivity", "none", "laplace"),
     *("0001-01-01T00:00:00.000000+00:00", "9999-12-31T23:59:59.999999+00:00", "2026-02-30T00:00:00.000000+00:00"),
     *("0001-01-01", "2026-01-01", "2026-02-30", "9999-12-31", "federaser", "retrain"),
     *(encode(bytes(32)), "00" * 32),

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 
 from disavow.errors import ConfigError
 from reproduction import drawing, figures, series
+from reproduction.composed_odds import composed_odds_table
 from reproduction.odds_lines import OddsLine
 from tests.cli.process import environment
 from tests.refusals import refuses
@@ -38,6 +39,7 @@ MAKES: dict[str, Make] = {
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg(RUNS, path),
     "storage": lambda path: figures.storage(STORED, path),
     "odds": lambda path: figures.odds(ODDS, path),
+    "composed odds": lambda path: figures.composed_odds(ODDS, path),
     "work": lambda path: figures.work(work_report(), path),
 }
 EMPTY: dict[str, Make] = {
@@ -46,6 +48,7 @@ EMPTY: dict[str, Make] = {
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg([], path),
     "storage": lambda path: figures.storage([], path),
     "odds": lambda path: figures.odds([], path),
+    "composed odds": lambda path: figures.composed_odds([], path),
     "work": lambda path: figures.work(replace(work_report(1), cells=()), path),
 }
 
@@ -115,7 +118,7 @@ def test_a_figure_is_written_as_png_and_svg_and_no_letter_is_too_small(
 def test_a_figure_of_nothing_says_not_run(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
     EMPTY[name](tmp_path / name)
     for figure in drawn:
-        assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 4, 8)
+        assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 3, 4, 8)
         assert figure.legends == []
 
 
@@ -213,6 +216,28 @@ def test_odds_show_mean_and_range_over_seeds_and_pass_over_runs_without_noise(
     fewer = [line for line in ODDS if (line.clients, line.seed) != (50, 3)]
     figures.odds(fewer, tmp_path / "fewer")
     assert "mean and range over 2 to 3 seeds" in drawn[1].get_suptitle()
+
+
+def test_composed_odds_have_a_panel_for_each_number_of_clients_and_a_line_for_each_scheme(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    after = [
+        replace(one, key=one.key[::-1], noise="sensitivity", representatives=5, rounds=10, epochs=15)
+        for one in ODDS
+    ]
+    torn = replace(ODDS[0], key="0" * 64, clients=200, rounds=4, sigma=5.0)
+    figures.composed_odds([*ODDS, *after, torn], tmp_path / "composed")
+    assert [panel.get_title() for panel in drawn[0].axes] == ["200 clients", "1,000 clients"]
+    for panel in drawn[0].axes:
+        assert [len(one[0].get_xdata()) for one in panel.containers] == [4, 4]
+    assert labels(drawn[0])[:2] == [
+        "the paper's noise, 1 drawn, 50 rounds of 3 epochs",
+        "noise by sensitivity, 5 drawn, 10 rounds of 15 epochs",
+    ]
+    table = composed_odds_table([*ODDS, *after, torn])
+    rows = [line for line in table.splitlines() if line.startswith("| 1,000")]
+    assert len(rows) == 8
+    assert sum("**" in line for line in table.splitlines()) == 2
 
 
 def _means(clients: int) -> list[tuple[float, float]]:

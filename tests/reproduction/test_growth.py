@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def test_without_noise_there_are_no_odds_and_with_it_those_of_the_design(
         assert line.worst_round >= line.log10_gamma_round
         assert line.log10_gamma_composed > line.log10_gamma_round
     assert (more.log10_gamma_round or 0) < (noisy.log10_gamma_round or 0)
+
+
+def test_odds_that_were_chosen_are_kept_by_the_client_that_is_worst_off(tmp_path: Path) -> None:
+    study = replace(STUDY, clients=(40,), epochs=1, representatives=3, odds=(5.0, 100.0))
+    strict, loose = growth.run(study.points(), tmp_path / "odds.jsonl", tmp_path / "work")
+    for line, odds in ((strict, 5.0), (loose, 100.0)):
+        assert (line.noise, line.representatives, line.epochs) == ("sensitivity", 3, 1)
+        assert line.worst_composed is not None
+        assert 0.5 * math.log10(odds) <= line.worst_composed <= math.log10(odds)
+    assert strict.sigma > loose.sigma
+    assert odds_lines.read(tmp_path / "odds.jsonl") == [strict, loose]
 
 
 def test_what_is_finished_is_not_trained_again(found: tuple[Path, list[OddsLine]], tmp_path: Path) -> None:

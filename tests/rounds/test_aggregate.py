@@ -71,6 +71,13 @@ def test_calibrated_noise_of_standard_deviation_tau_is_added_once() -> None:
     assert scipy.stats.kstest(noise, "norm", args=(0, 0.25)).pvalue > 1e-4
 
 
+def test_noise_by_sensitivity_is_added_once_and_scaled_by_the_widest_share_over_the_drawn() -> None:
+    policy = replace(POLICY, noise="sensitivity", sigma=2.0, representatives=4)
+    made = aggregated(torch.ones(20_000), torch.full((3, 20_000), 3.0), (0.25, 0.5, 0.25), policy)
+    noise = made.double().numpy() - 4
+    assert scipy.stats.kstest(noise, "norm", args=(0, 2.0 * 0.5 / 4)).pvalue > 1e-4
+
+
 @pytest.mark.parametrize("policy", [POLICY, replace(POLICY, noise="none", tau=0.25)])
 def test_the_other_modes_add_nothing_to_the_aggregate(policy: Policy) -> None:
     assert torch.equal(aggregated(torch.ones(50), torch.full((1, 50), 3.0), (1.0,), policy), torch.full((50,), 4.0))
@@ -102,8 +109,10 @@ def test_running_variances_are_floored_after_noise() -> None:
         # a mean over the cluster's members, of whom there are three at least
         (replace(POLICY, noise="paper", sigma=0.02), 0.02 * np.sqrt(0.25**2 + 0.75**2) / 3),
         (CALIBRATED, 0.25),
+        # sigma times the largest weight times spread
+        (replace(POLICY, noise="sensitivity", sigma=0.02), 0.02 * 0.75),
     ],
-    ids=["none", "paper, drawn", "paper, mean", "calibrated"],
+    ids=["none", "paper, drawn", "paper, mean", "calibrated", "sensitivity"],
 )
 def test_running_variances_are_floored_at_the_noise_of_the_aggregate(policy: Policy, floor: float) -> None:
     layout = Layout((TensorSpec("norm.running_var", (1000,)),))

@@ -252,7 +252,7 @@ def test_a_round_has_no_place_for_a_representative() -> None:
     }
 
 
-@pytest.mark.parametrize("noise", ["none", "paper", "calibrated"])
+@pytest.mark.parametrize("noise", ["none", "paper", "sensitivity", "calibrated"])
 def test_fresh_draws_make_another_model_from_the_same_updates(noise: str, tmp_path: Path) -> None:
     # twenty clusters of three: without noise, two runs draw the same members with probability 3^-20
     updates = updates_of(gaussian(60, SIZE))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from disavow.cli.claims import (
     NAMES,
@@ -17,7 +18,7 @@ from disavow.cli.claims import (
     say,
 )
 from disavow.cli.curves import Curve, figure
-from disavow.cli.forecast import DELTA, POINTS, AccountOptions, calibrate, foretell
+from disavow.cli.forecast import DELTA, POINTS, AccountOptions, calibrate, calibrate_odds, foretell
 from disavow.cli.options import check_plot, require, write_plot
 from disavow.cli.output import print_json, results
 from disavow.cli.status import drawn_in_words, odds_in_words
@@ -33,15 +34,19 @@ _MOST_CLIENTS = 10_000_000
 _MOST_PARAMETERS = 10**15
 _SIGMAS = (1e-3, 1e6)
 _NUMBERS = (1e-12, 1e12)
+_ODDS = (1.001, 1e12)
 
 
 def account_for(run: Path | None, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
     """The account of a run, or of one that is only thought of."""
     _check(run, options)
+    require(plot is None or options.odds is None, "plot", plot, "nothing beside --odds, which draws no curve")
     if plot is not None:
         check_plot(plot)
     if run is not None:
         _of_run(run, options, plot=plot, as_json=as_json)
+    elif options.odds is not None:
+        calibrate_odds(options.rounds or 1, options.odds, as_json=as_json)
     elif options.epsilon is not None:
         calibrate(options, options.epsilon, plot=plot, as_json=as_json)
     else:
@@ -56,6 +61,9 @@ def _check(run: Path | None, options: AccountOptions) -> None:
     if run is not None:
         for name in given.keys() - {"delta"}:
             require(False, name, given[name], "nothing beside RUN, which has its own; only --delta may be changed")
+        return
+    if options.odds is not None:
+        _check_odds(given)
         return
     for name in ("rounds", "clients", "k"):
         require(name in given, name, "not set", "a whole number; or name a RUN, which has its own")
@@ -77,6 +85,16 @@ def _check(run: Path | None, options: AccountOptions) -> None:
     )
     parameters = given.get("parameters", 1)
     require(1 <= parameters <= _MOST_PARAMETERS, "parameters", parameters, f"1 to {_MOST_PARAMETERS:,}")
+
+
+def _check_odds(given: Mapping[str, Any]) -> None:
+    """The noise for odds over so many rounds follows from these two alone."""
+    for name in given.keys() - {"rounds", "odds"}:
+        require(False, name, given[name], "nothing beside --odds, for which --rounds is enough")
+    require("rounds" in given, "rounds", "not set", "a whole number")
+    require(1 <= given["rounds"] <= _MOST_ROUNDS, "rounds", given["rounds"], f"1 to {_MOST_ROUNDS:,}")
+    least, most = _ODDS
+    require(least <= given["odds"] <= most, "odds", given["odds"], f"{least:g} to {most:g}")
 
 
 def _of_run(directory: Path, options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:

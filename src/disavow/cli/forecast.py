@@ -28,6 +28,8 @@ from disavow.privacy import gaussian, sampling
 from disavow.privacy.accountants import OBSERVER, Claim, account, sampled, unconditional
 from disavow.privacy.calibration import Setting, prefixes, sampled_tau, unconditional_tau
 from disavow.privacy.events import fixed_sizes
+from disavow.privacy.odds import OBSERVER as ODDS_OBSERVER
+from disavow.privacy.odds import least_confidence, ratio_for, sigma_for
 from disavow.privacy.theorem import claimed_epsilon
 
 DELTA = 1e-5
@@ -53,6 +55,7 @@ class AccountOptions:
     clip: float | None = None
     model: str | None = None
     parameters: int | None = None
+    odds: float | None = None
 
 
 def foretell(options: AccountOptions, *, plot: Path | None, as_json: bool) -> None:
@@ -164,6 +167,32 @@ def calibrate(options: AccountOptions, epsilon: float, *, plot: Path | None, as_
         "and the budget stops the run earlier. Rounds that an erasure retrains are spent again."
     )
     say(f"σ is each cluster's noise over {_unit(setting)} that adds up to the same. Both hold {OBSERVER}.")
+
+
+def calibrate_odds(rounds: int, odds: float, *, as_json: bool) -> None:
+    """The noise that keeps every client's odds over all rounds."""
+    sigma, ratio = sigma_for(odds, rounds), ratio_for(odds)
+    if as_json:
+        document = {"rounds": rounds, "odds": odds, "ratio": ratio, "mode": "sensitivity", "sigma": sigma}
+        print_json({**document, "least_confidence": least_confidence(ratio), "observer": ODDS_OBSERVER})
+        return
+    results().print(
+        f"Noise for odds of {odds:g} over {rounds:,} round{'' if rounds == 1 else 's'}: σ = {sigma:g}", style="bold"
+    )
+    say(
+        f'In the settings: noise.mode "sensitivity", noise.sigma {sigma:g}, and deniability.odds {odds:g} to hold '
+        f"answers to it. Each round's ratio is at most {1 / sigma:.4g}, that of all rounds {ratio:.4g}, for every "
+        "client, however many there are and however unequal their clusters. Whoever kept the models of superseded "
+        "rounds has seen more rounds: count them in --rounds."
+    )
+    say(
+        "The noise in the model is σ·p·spread/s of the widest cluster: it shrinks with more clients, with more "
+        "representatives (clustering.representatives) and with fewer rounds (training.epochs makes them longer)."
+    )
+    say(
+        f"The odds hold {ODDS_OBSERVER}. They are exceeded for 5 of 100 draws of the noise; for at most "
+        f"{100 * (1 - least_confidence(ratio)):.1f} where ratios depend on earlier noise in the worst way."
+    )
 
 
 def rounded_up(tau: float) -> float:

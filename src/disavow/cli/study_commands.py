@@ -104,6 +104,10 @@ def account(
     parameters: Annotated[
         int | None, typer.Option(help="Instead of --model: how many numbers the model has.")
     ] = None,
+    odds: Annotated[
+        float | None,
+        typer.Option(help="With --rounds alone: find the noise that keeps every client's odds over all of them."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw ε over rounds: .png, .pdf or .svg.")
     ] = None,
@@ -119,11 +123,15 @@ def account(
     **Example:** `disavow account --rounds 50 --clients 50 --k 10 --sigma 1 --delta 1e-5`
 
     **Example:** `disavow account --rounds 50 --clients 50 --k 10 --epsilon 8 --plot account.png`
+
+    **Example:** `disavow account --rounds 50 --odds 10`
     """
     with needs("train"):
         from disavow.cli import account as command
         from disavow.cli.forecast import AccountOptions
-    options = AccountOptions(rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters)
+    options = AccountOptions(
+        rounds, clients, k, representatives, sigma, epsilon, delta, clip, model, parameters, odds
+    )
     command.account_for(run, options, plot=plot, as_json=json)
 
 

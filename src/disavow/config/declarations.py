@@ -189,13 +189,15 @@ class NoiseSettings(Section):
     distribution: DistributionName = Field("gaussian", description="of the noise in mode paper")
     sigma: NotNegative = Field(
         0.02,
-        description="mode paper: standard deviation per coordinate, as a multiple of the cluster's spread",
+        description="standard deviation per coordinate. Mode paper: of each cluster, as a multiple of its spread; "
+        "mode sensitivity: of the aggregate, as a multiple of the most that one exchanged representative moves it, "
+        "so that odds over T rounds are those of the ratio √T/sigma (`disavow account --odds` finds it)",
     )
     statistics: Literal["mean", "drawn"] = Field(
         "mean",
         description="running statistics of batch norm. mean: over all members of a cluster, with noise divided by "
         "k; drawn: those of the representatives, with the same noise as all else, as in the paper. Mode "
-        "calibrated: always as drawn",
+        "calibrated and sensitivity: always as drawn",
     )
     clip: Positive | None = Field(None, description="mode calibrated: largest L2 norm of an update")
     tau: Positive | None = Field(

@@ -431,6 +431,10 @@ NOISES = Registry[NoiseSpec](
     "noise.mode",
     {
         "paper": ("disavow.rounds.noise:PaperNoise", "paper: scaled by each cluster's spread"),
+        "sensitivity": (
+            "disavow.rounds.noise:SensitivityNoise",
+            "sensitivity: one on the aggregate, scaled by the most that one exchanged representative moves it",
+        ),
         "calibrated": ("disavow.rounds.noise:CalibratedNoise", "calibrated: clip, then fixed tau"),
         "none": ("disavow.rounds.noise:NoNoise", "none"),
     },

@@ -106,7 +106,7 @@ class LoggedPolicy(Record):
     clustering: Annotated[str, word("mdav", "constrained-kmeans", "fixed", also=strategies.CLUSTERINGS.added)]
     sticky: Boolean
     metric: Annotated[str, word("l2", "cosine", "published")]
-    noise: Annotated[str, word("paper", "calibrated", "none", also=strategies.NOISES.added)]
+    noise: Annotated[str, word("paper", "sensitivity", "calibrated", "none", also=strategies.NOISES.added)]
     distribution: Annotated[str, word("gaussian", "laplace", also=strategies.DISTRIBUTIONS.added)]
     sigma: Decimal
     statistics: Annotated[str, word("mean", "drawn")]

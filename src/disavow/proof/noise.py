@@ -27,9 +27,11 @@ def logged_tau(policy: Policy | LoggedPolicy, clusters: Iterable[tuple[float, fl
     """
     if policy.noise == "calibrated":
         return float(policy.tau or 0.0)
+    sigma = float(policy.sigma) / policy.representatives
+    if policy.noise == "sensitivity":
+        return min(sigma * max((weight * spread for weight, spread in clusters), default=0.0), sys.float_info.max)
     if policy.noise != "paper" or policy.distribution != "gaussian":
         return 0.0
-    sigma = float(policy.sigma) / policy.representatives
     return min(math.hypot(*(weight * sigma * spread for weight, spread in clusters)), sys.float_info.max)
 
 
@@ -48,14 +50,16 @@ def check_noise(policy: LoggedPolicy, cluster: AnyCluster, leaf: RoundLeaf) -> N
     tau = leaf.tau
     if policy.noise == "calibrated":
         due = tau == (policy.tau or 0.0)
-    elif policy.noise == "paper" and policy.distribution == "gaussian":
+    elif policy.noise == "sensitivity" or (policy.noise == "paper" and policy.distribution == "gaussian"):
         own, sigma = cluster.weight * cluster.spread, policy.sigma / policy.representatives
         due = tau * (1 + _ROUNDING) >= own * sigma
         if sigma == 0 or leaf.clusters == 1:
             due = due and tau <= own * sigma * (1 + _ROUNDING)
         if policy.adaptive:
             # no other cluster is wider than Δ, and all their shares together are what this one leaves
-            due = due and tau <= sigma * _hypotenuse(own, (1 - cluster.weight) * leaf.delta) * (1 + _ROUNDING)
+            rest = (1 - cluster.weight) * leaf.delta
+            most = _hypotenuse(own, rest) if policy.noise == "paper" else max(own, rest)
+            due = due and tau <= sigma * most * (1 + _ROUNDING)
     else:
         due = tau == 0
     if not due:

@@ -18,7 +18,7 @@ def aggregate(
 ) -> Model:
     """Compute the next global model; sums run in float64 over the clusters in id order.
 
-    A noise that is added once, to the whole (mode `calibrated`), is added here.
+    A noise that is added once, to the whole (modes `calibrated` and `sensitivity`), is added here.
 
     Args:
         broadcast: What opened the round.
@@ -34,10 +34,10 @@ def aggregate(
     step = torch.zeros_like(perturbed.vectors[0])
     for weight, vector in zip(clusters.weights, perturbed.vectors, strict=True):
         step += weight * vector
-    noise = noise_named(policy)
+    noise, measured = noise_named(policy), list(zip(clusters.weights, clusters.spreads, strict=True))
     noise.perturb_aggregate(
-        step, policy=policy, stream=secrets.stream(broadcast.number, broadcast.attempt, "noise")
+        step, measured, policy=policy, stream=secrets.stream(broadcast.number, broadcast.attempt, "noise")
     )
     vector = broadcast.model.vector.to(step.device).double() + step
-    tau = noise.tau_on_variances(policy, list(zip(clusters.weights, clusters.spreads, strict=True)))
+    tau = noise.tau_on_variances(policy, measured)
     return floor_variances(Model(broadcast.model.layout, vector.float()), tau)

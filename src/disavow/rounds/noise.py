@@ -61,11 +61,14 @@ class Noise(NoiseSpec):
 
         """
 
-    def perturb_aggregate(self, step: Tensor, *, policy: Policy, stream: Stream) -> None:
+    def perturb_aggregate(
+        self, step: Tensor, clusters: Sequence[tuple[float, float]], *, policy: Policy, stream: Stream
+    ) -> None:
         """Add noise, in place, to the weighted sum of what the clusters release.
 
         Args:
             step: The step of the global model, in float64.
+            clusters: Weight and spread of each cluster of the round.
             policy: The promises of the run.
             stream: Secret random numbers, which nobody keeps.
 
@@ -214,10 +217,43 @@ class CalibratedNoise(Noise):
         """See `NoiseSpec`."""
         return f"calibrated, clip {policy.clip}, τ = {policy.tau}"
 
-    def perturb_aggregate(self, step: Tensor, *, policy: Policy, stream: Stream) -> None:
+    def perturb_aggregate(
+        self, step: Tensor, clusters: Sequence[tuple[float, float]], *, policy: Policy, stream: Stream
+    ) -> None:
         """See `Noise`."""
+        del clusters
         if policy.tau is not None:
             step += policy.tau * stream.normal(len(step), step.device)
+
+
+class SensitivityNoise(Noise):
+    """One Gaussian on the aggregate, σ times the most that one exchanged representative moves it: max p·spread/s.
+
+    So the ratio of every client in every round is at most 1/σ, and over T rounds √T/σ, whoever the client is and
+    however unequal the clusters are (docs/design/0029-composed-odds.md). Running statistics are those of the drawn.
+    """
+
+    name = "sensitivity"
+    needs: ClassVar[tuple[str, ...]] = ("sigma",)
+    no_figure = "its scale is the widest cluster's spread, which depends on the data and so says something about it"
+    may_average = False
+
+    def tau(self, policy: Policy, clusters: Sequence[tuple[float, float]]) -> float:
+        """See `NoiseSpec`."""
+        widest = max((weight * spread for weight, spread in clusters), default=0.0)
+        return policy.sigma / policy.representatives * widest
+
+    def describe(self, policy: Policy) -> str:
+        """See `NoiseSpec`."""
+        return f"sensitivity, σ = {policy.sigma:g}"
+
+    def perturb_aggregate(
+        self, step: Tensor, clusters: Sequence[tuple[float, float]], *, policy: Policy, stream: Stream
+    ) -> None:
+        """See `Noise`. Where τ is 0, nothing is drawn."""
+        tau = self.tau(policy, clusters)
+        if tau > 0:
+            step += tau * stream.normal(len(step), step.device)
 
 
 class NoNoise(Noise):

@@ -65,7 +65,8 @@ def noise_fits(policy: Object, leaf: Object, cluster: Object) -> bool:
     tau = float(leaf["tau"])
     if policy["noise"] == "calibrated":
         return tau == float(policy["tau"] or "0.0")
-    if (policy["noise"], policy["distribution"]) != ("paper", "gaussian"):
+    largest_alone = policy["noise"] == "sensitivity"
+    if not largest_alone and (policy["noise"], policy["distribution"]) != ("paper", "gaussian"):
         return tau == 0
     share = float(policy["sigma"]) / int(policy["representatives"])
     own = float(cluster["weight"]) * float(cluster["spread"])
@@ -77,7 +78,9 @@ def noise_fits(policy: Object, leaf: Object, cluster: Object) -> bool:
         return True
     rest = (1 - float(cluster["weight"])) * float(leaf["delta"])
     longer, shorter = max(own, rest), min(own, rest)
-    bound = longer * math.sqrt(1 + (shorter / longer) * (shorter / longer)) if longer else 0.0
+    bound = longer
+    if longer and not largest_alone:
+        bound = longer * math.sqrt(1 + (shorter / longer) * (shorter / longer))
     return tau <= share * bound * (1 + 1e-9)
 
 

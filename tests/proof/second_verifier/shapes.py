@@ -58,7 +58,7 @@ POLICY = fields(
         "clustering": one_of("mdav", "constrained-kmeans", "fixed"),
         "sticky": boolean,
         "metric": one_of("l2", "cosine", "published"),
-        "noise": one_of("paper", "calibrated", "none"),
+        "noise": one_of("paper", "sensitivity", "calibrated", "none"),
         "distribution": one_of("gaussian", "laplace"),
         "sigma": decimal,
         "statistics": one_of("mean", "drawn"),

@@ -187,5 +187,14 @@ def _rest() -> Iterator[Vector]:
         .train(2)
         .proof(LEAVER),
     )
+    yield genuine(
+        "short-sensitivity",
+        "noise is scaled by the widest cluster: two rounds at σ = 6 stay within odds of 2",
+        short("short sensitivity", noise="sensitivity", sigma=6.0, statistics="drawn", odds=2.0)
+        .train(2)
+        .leave(LEAVER)
+        .train(2)
+        .proof(LEAVER),
+    )
     far = short("short far").train(140, without=[LEAVER]).train(1).train(1, without=[LEAVER]).leave(LEAVER)
     yield genuine("short-far", "the place of a round needs two bytes in the entries", far.train(1).proof(LEAVER))

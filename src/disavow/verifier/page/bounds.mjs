@@ -79,7 +79,8 @@ export function nearestLog10(value) {
 export function noiseFits(policy, round, cluster) {
   const tau = Number(round.tau);
   if (policy.noise === "calibrated") return tau === Number(policy.tau ?? "0.0");
-  if (policy.noise !== "paper" || policy.distribution !== "gaussian") return tau === 0;
+  const onAggregate = policy.noise === "sensitivity";
+  if (!onAggregate && (policy.noise !== "paper" || policy.distribution !== "gaussian")) return tau === 0;
   const [weight, share] = [Number(cluster.weight), Number(policy.sigma) / policy.representatives];
   const own = weight * Number(cluster.spread);
   if (!(tau * ROUNDING >= own * share)) return false;
@@ -88,6 +89,7 @@ export function noiseFits(policy, round, cluster) {
   if (policy.delta !== null || policy.relative_delta !== null) return true;
   const rest = (1 - weight) * Number(round.delta);
   const [longer, shorter] = [Math.max(own, rest), Math.min(own, rest)];
-  const widest = longer === 0 ? 0 : longer * Math.sqrt(1 + (shorter / longer) * (shorter / longer));
+  const sum = longer === 0 ? 0 : longer * Math.sqrt(1 + (shorter / longer) * (shorter / longer));
+  const widest = onAggregate ? longer : sum;
   return tau <= share * widest * ROUNDING;
 }

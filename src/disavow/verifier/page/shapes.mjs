@@ -39,7 +39,7 @@ const policy = fields({
   clustering: oneOf("mdav", "constrained-kmeans", "fixed"),
   sticky: boolean,
   metric: oneOf("l2", "cosine", "published"),
-  noise: oneOf("paper", "calibrated", "none"),
+  noise: oneOf("paper", "sensitivity", "calibrated", "none"),
   distribution: oneOf("gaussian", "laplace"),
   sigma: decimal,
   statistics: oneOf("mean", "drawn"),

@@ -310,6 +310,11 @@ def _loud() -> Iterator[Vector]:
     for name, about, world in (
         ("noise-without-sigma", "the policy has a sigma of 0", World("silent", sigma=0.0, delta=9.0)),
         ("noise-of-more-clusters", "the round has one cluster", World("alone", clients=3, delta=9.0, k=3, x=1)),
+        (
+            "noise-above-the-sensitivity",
+            "it is scaled by the widest cluster, and none is wider than Δ",
+            World("sensitivity", noise="sensitivity", sigma=6.0, statistics="drawn"),
+        ),
     ):
         made = world.train(2).leave(LEAVER, verdict="deniable").proof(LEAVER)
         yield edited(made, name, f"more noise than there can be: {about}", "bounds", louder, relogged=True)
