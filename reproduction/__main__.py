@@ -37,6 +37,15 @@ def reproduce(
         str | None, typer.Option(help="Whose runs figures show. [default: convnet; for storage lenet5]")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Groups of runs (a row, network and seed each) that are made at the same time, in processes of "
+            "their own; on one GPU, too, which small networks do not fill.",
+        ),
+    ] = 1,
     streams: Annotated[
         int, typer.Option(min=50, max=1_000_000, help="Streams of requests behind `work` and `purge-work`.")
     ] = 4000,
@@ -75,6 +84,7 @@ def reproduce(
         seeds=tuple(seed or ()),
         network=network,
         device=device,
+        jobs=jobs,
         streams=streams,
         grid=grid,
         results=results,

@@ -41,6 +41,7 @@ class ReproductionOptions:
     seeds: tuple[int, ...]
     network: str | None
     device: str
+    jobs: int
     streams: int
     grid: Path | None
     results: Path
@@ -95,7 +96,7 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
     if points:
         paths = Places(options.results, workroom)
         with loading(console) as on_progress, Watch(console, list(points.values()), paths) as watch:
-            campaign.run(list(points.values()), paths, watch, on_progress=on_progress)
+            campaign.run(list(points.values()), paths, watch, on_progress=on_progress, jobs=options.jobs)
     if WORK in made:
         report = work.measure(_PAPER, epochs=_EPOCHS, streams=options.streams, seed=1)
         work_report.write(kept.work_file, report)
