@@ -102,7 +102,7 @@ class Point:
             section, _, key = name.partition(".")
             holder = values.get(section, {}) if key else values
             holder.pop(key or section, None)
-        document = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
+        document: dict[str, Any] = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
         if self.edition > 1:  # the first was not written down
             document["edition"] = self.edition
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -141,6 +141,11 @@ class Grid:
     def has_quick(self) -> bool:
         """Whether it says how to be small."""
         return bool(self.keys.quick)
+
+    @property
+    def edition(self) -> int:
+        """Which edition its runs are of; see `lines.EDITION`."""
+        return self.keys.edition
 
     def points(
         self, *, quick: bool = False, engine: Mapping[str, Any] | None = None, seeds: Sequence[int] = ()

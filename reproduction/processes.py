@@ -9,6 +9,7 @@ results are added by the processes themselves, whole, under a lock (`records`), 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from pydantic import TypeAdapter
 
@@ -49,8 +50,13 @@ def run_groups(
         DisavowError: Some of them failed, when all others were made.
 
     """
+    found = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]  # wherever this was started
     environment = child_environment(
-        {"OMP_NUM_THREADS": str(max(1, cores() // jobs)), provenance.VARIABLE: provenance.commit()}
+        {
+            "OMP_NUM_THREADS": str(max(1, cores() // jobs)),
+            "PYTHONPATH": os.pathsep.join(filter(None, found)),
+            provenance.VARIABLE: provenance.commit(),
+        }
     )
     running = _Processes(environment)
     lock, failed = threading.Lock(), list[str]()
@@ -123,7 +129,7 @@ class _Processes:
         with self._lock:
             self._running.discard(process)
 
-    def _said(self, process: subprocess.Popen[str], output: TextIO) -> Iterator[str]:
+    def _said(self, process: subprocess.Popen[str], output: IO[str]) -> Iterator[str]:
         yield from (line for line in output if line.endswith("\n"))
         if process.wait() and not self._stopped:
             text = (

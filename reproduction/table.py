@@ -48,6 +48,8 @@ class Value:
     runs: int
     seeds: int
     variant: str = ""
+    network: str = ""
+    """Where a table has several."""
 
     @classmethod
     def of(
@@ -60,6 +62,7 @@ class Value:
         paper: float | None,
         cell: Cell | None,
         variant: str = "",
+        network: str = "",
     ) -> Value:
         """The value of a cell."""
         return cls(
@@ -75,6 +78,7 @@ class Value:
             runs=0 if cell is None else cell.runs,
             seeds=0 if cell is None else len(cell.seeds),
             variant=variant,
+            network=network,
         )
 
 

@@ -43,6 +43,14 @@ COLUMNS: tuple[tuple[Method, int], ...] = (
 PAIRS = (KS[:2], KS[2:])
 """Sizes of clusters that share a piece, so that it fits on a page."""
 
+_HEADINGS: dict[Method, str] = {
+    "published": "published",
+    "sticky": "sticky",
+    "sticky-3": "s=3",
+    "fedavg-sampled": "1/k",
+}
+"""Where columns are narrow."""
+
 _SHORT: dict[Network, str] = {"lenet5": "lenet5", "resnet-mini": "resnet", "convnet": "convnet"}
 
 _METHODS = (
@@ -154,9 +162,9 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
         pieces=(
             _eraser(selection, quantities),
             *(
-                _wide(selection, caption, ks, cell, show, interval=True)
+                _wide(selection, caption, (k,), cell, show, interval=True)
                 for caption, _, cell, show in quantities
-                for ks in PAIRS
+                for k in KS
             ),
         ),
         values=tuple(
@@ -280,8 +288,9 @@ def _wide(
             shown = text(found, show, remarks, len(selection.seeds), interval=interval)
             cells.append(lacking if found is None and selection.runs(row, method, k) else shown)
         rows.append(tuple(cells))
-    headings = (f"{TITLES[method]} k={k}" for method, k in product(OF_A_K, ks))
-    return Piece(f"{caption}, k = {ks[0]} and {ks[1]}", ("", *headings), tuple(rows), remarks.by_mark())
+    headings = (f"{_HEADINGS[method]} k={k}" for method, k in product(OF_A_K, ks))
+    said = " and ".join(map(str, ks))
+    return Piece(f"{caption}, k = {said}", ("", *headings), tuple(rows), remarks.by_mark())
 
 
 def _values(
