@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import fmean
 from typing import get_args
 
 from reproduction import published
@@ -146,7 +147,6 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
         ("Accuracy, mean over all answers", "accuracy-at-answers", _minus(accuracy_at_answers), points),
         ("Accuracy at the last answer", "accuracy-at-last-answer", _minus(accuracy_at_last_answer), points),
         ("Work of the whole run", "total-work-share", _over(client_epochs), share),
-        ("Bytes on disk at the end", "bytes-over-fedavg", _over(megabytes), times),
     ]
     return Table(
         name=name,
@@ -154,9 +154,10 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
         about=(
             _METHODS,
             "Accuracies are those of the model that is served right after a request was answered, minus that of "
-            "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) and "
-            "bytes are of whole runs, training and the rounds that fedEraser lacks included, as multiples of "
-            "fedAvg's with retraining. fedEraser keeps updates of every second round, compressed.",
+            "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) is "
+            "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's with "
+            "retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the end, "
+            "as a multiple of those of sticky clusters after the same requests.",
             *provenance(selection, name),
         ),
         pieces=(
@@ -180,13 +181,22 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
 def _eraser(selection: Selection, quantities: Sequence[tuple[str, str, CellOf, Show]]) -> Piece:
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells = [
-            text(cell(selection, row, "federaser", 1), show, remarks, len(selection.seeds))
-            for _, _, cell, show in quantities
-        ]
+        shown = [(cell(selection, row, "federaser", 1), show) for _, _, cell, show in quantities]
+        shown.append((_disk(selection, row), times))
+        cells = [text(cell, show, remarks, len(selection.seeds)) for cell, show in shown]
         rows.append((named(row), *cells))
     headings = ("all answers", "the last", "work", "disk")
     return Piece("fedEraser beside retraining", ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _disk(selection: Selection, row: str) -> Cell | None:
+    """The bytes of fedEraser, as a multiple of the mean of sticky clusters' of the same seed."""
+    found = []
+    for line in selection.runs(row, "federaser"):
+        sticky = (one for k in KS for one in selection.runs(row, "sticky", k) if one.seed == line.seed)
+        if ours := [megabytes(one) for one in sticky]:
+            found.append((line, megabytes(line) / fmean(ours)))
+    return cell_of(found, possible_xs("federaser", 1)) if found else None
 
 
 def _beside_fedavg(quantity: Quantity, combined: Callable[[float, float], float]) -> CellOf:
