@@ -155,9 +155,9 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
             _METHODS,
             "Accuracies are those of the model that is served right after a request was answered, minus that of "
             "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) is "
-            "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's with "
-            "retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the end, "
-            "as a multiple of those of sticky clusters after the same requests.",
+            "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
+            "with retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the "
+            "end, as a multiple of those of sticky clusters after the same requests.",
             *provenance(selection, name),
         ),
         pieces=(
