@@ -7,6 +7,7 @@ python -m benchmarks scale       whole erasures on ledgers of up to 10^6 clients
 python -m benchmarks proof_growth  proofs after 10,000 rounds and 1,000 withdrawals; only on request, half an hour
 python -m benchmarks server      the service on loopback, and pages of a large run; only on request, some minutes
 python -m benchmarks witness     rounds whose heads three witnesses cosign; only on request, a minute
+python -m benchmarks adapters    memory of stacked adapters; only on request, because it needs the extra llm
 python -m benchmarks flower      over Flower's FedAvg; only on request, because it needs the extra flower
 """
 
@@ -25,7 +26,7 @@ from disavow.cli.options import needs_requirements
 from disavow.proof.keys import child_environment
 
 NAMES = ("kernels", "clustering", "weights", "recording", "judging", "proofs", "retention", "tasks", "commands")
-ON_REQUEST = ("flower", "proof_growth", "server", "witness")
+ON_REQUEST = ("adapters", "flower", "proof_growth", "server", "witness")
 ENGINES, SCALE = "engines", "scale"
 RESULTS = Path("bench-results")
 

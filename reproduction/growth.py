@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import shutil
 import statistics
 import time
@@ -25,11 +24,10 @@ from disavow.data import OnProgress
 from disavow.data.progress import nothing
 from disavow.errors import RoundRefused, RunInUse
 from disavow.federation import Federation
-from disavow.ledger import Ledger
 from disavow.ledger.lock import Lock
-from disavow.proof.bounds import Bounds, bounds_of, total_ratio
 from disavow.runs import Prepared
 from reproduction import odds_lines, provenance
+from reproduction.client_odds import ClientOdds, odds_of_clients
 from reproduction.odds_lines import FORMAT, OddsLine
 from reproduction.records import OnNote
 from reproduction.sharing import SharedEngine
@@ -178,17 +176,9 @@ def _trained(settings: Settings, prepared: Prepared, workroom: Path) -> _Outcome
             run.train()
         reached = run.ledger.last_round
         evaluation = run.ledger.summary(reached).evaluation if reached else None
-        hidden = _hidden(run.ledger) if settings.clustering.k > 1 else _Hidden(None, None)
+        hidden = odds_of_clients(run.ledger) if settings.clustering.k > 1 else ClientOdds(None, None)
     shutil.rmtree(directory)
     return _Outcome(evaluation.accuracy if evaluation else 0.0, reached, hidden)
-
-
-@dataclass(frozen=True)
-class _Hidden:
-    """log10 γ for each client: of its rounds, and composed over them. None: no noise hides anybody."""
-
-    rounds: list[float] | None
-    composed: list[float] | None
 
 
 @dataclass(frozen=True)
@@ -197,28 +187,7 @@ class _Outcome:
 
     accuracy: float
     rounds: int
-    hidden: _Hidden
-
-
-def _hidden(ledger: Ledger) -> _Hidden:
-    drawn = ledger.policy.representatives
-    sigma = ledger.policy.sigma / drawn
-    bounds: dict[str, list[Bounds]] = {}
-    for summary in ledger.summaries():
-        clusters = ledger.round(summary.number).clusters
-        tau = math.sqrt(sum((each.weight * sigma * each.spread) ** 2 for each in clusters))
-        for each in clusters:
-            mine = bounds_of(weight=each.weight, spread=each.spread, tau=tau, representatives=drawn)
-            for client in each.clients:
-                bounds.setdefault(client, []).append(mine)
-    per_round = [each.log10_odds for many in bounds.values() for each in many]
-    composed = [Bounds(0.0, total_ratio(many)).log10_odds for many in bounds.values()]
-    return _Hidden(_all_known(per_round), _all_known(composed))
-
-
-def _all_known(each_of: Sequence[float | None]) -> list[float] | None:
-    known = [each for each in each_of if each is not None]
-    return known if len(known) == len(each_of) else None
+    hidden: ClientOdds
 
 
 def _line(point: Point, prepared: Prepared, outcome: _Outcome, plain: _Outcome, seconds: float) -> OddsLine:

@@ -23,7 +23,7 @@ ORDINARY = """
     gradient graphs heads history hub id identity images init initial inspection intervals journal judge key
     keygen keyring keys kmeans layers layout leaves lenet5 level limitations lira listing loading local lock log
     login lookup loss mdav measures members membership memory merkle messages metered method methods metrics
-    migrations mini mlflow models monitor negation network node nodes noise notes nvrtc objectives oidc open
+    migrations mini mlflow models monitor negation network node nodes noise notes npo nvrtc objectives oidc open
     opendsr opened ours output overview pack pages parameters participation partition partitioners passphrase
     pdf perturb pieces pkcs8 placement plan planted plot pool postgres power precision predictions privacy
     problem progress protection protocol prove pseudonyms randomness rapid reader reconstruction record records

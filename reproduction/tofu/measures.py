@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from scipy.stats import ks_2samp
+from scipy.stats import hmean, ks_2samp
 from torch import Tensor, nn
 from torch.nn import functional
 
 from disavow.adapters.texts import IGNORED, Example, Template, encode, to_tensors
 from reproduction.tofu.questions import Graded
 
-_BATCH = 64
+_BATCH = 128
+_WORD = re.compile(r"[a-z0-9]+")
+"""A word as rouge_score, which TOFU uses, splits text; without its stemming."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def truth_ratios(network: nn.Module, reader: Reader, questions: Sequence[Graded]
     return ratios
 
 
-def forget_quality(unlearned: np.ndarray, retained: np.ndarray) -> float:
+def forget_quality(unlearned: npt.ArrayLike, retained: npt.ArrayLike) -> float:
     """Compute TOFU's forget quality: the p-value of a KS test between truth ratios.
 
     Args:
@@ -98,7 +102,7 @@ def forget_quality(unlearned: np.ndarray, retained: np.ndarray) -> float:
         Small where the two can be told apart.
 
     """
-    return float(ks_2samp(unlearned, retained).pvalue)
+    return float(ks_2samp(np.asarray(unlearned), np.asarray(retained)).pvalue)
 
 
 @torch.no_grad()
@@ -147,7 +151,7 @@ def generate(network: nn.Module, reader: Reader, questions: Sequence[str], *, mo
     for start in range(0, len(prompts), _BATCH):
         some = prompts[start : start + _BATCH]
         lengths = torch.tensor([len(each) for each in some], device=reader.device)
-        tokens = torch.zeros(len(some), int(lengths.max()) + most, dtype=torch.int64, device=reader.device)
+        tokens = torch.zeros(len(some), int(lengths.max()) + most + 1, dtype=torch.int64, device=reader.device)
         for row, prompt in enumerate(some):
             tokens[row, : len(prompt)] = torch.tensor(prompt, device=reader.device)
         rows, ends = torch.arange(len(some), device=reader.device), lengths.clone()
@@ -157,7 +161,7 @@ def generate(network: nn.Module, reader: Reader, questions: Sequence[str], *, mo
             following = logits[rows, ends - 1].argmax(-1)
             tokens[rows, ends] = torch.where(open_ones, following, tokens[rows, ends])
             open_ones &= following != tokenizer.eos_token_id
-            ends = torch.where(open_ones, ends + 1, ends).clamp(max=tokens.shape[1] - 1)
+            ends = torch.where(open_ones, ends + 1, ends)
             if not bool(open_ones.any()):
                 break
         for row, prompt in enumerate(some):
@@ -173,7 +177,7 @@ def rouge_l(candidate: str, reference: str) -> float:
         reference: What was to be said.
 
     """
-    said, wanted = candidate.lower().split(), reference.lower().split()
+    said, wanted = (_WORD.findall(text.lower()) for text in (candidate, reference))
     row = [0] * (len(said) + 1)
     for word in wanted:
         before = 0
@@ -182,23 +186,95 @@ def rouge_l(candidate: str, reference: str) -> float:
     return row[-1] / max(1, len(wanted))
 
 
-def measure(network: nn.Module, reader: Reader, questions: Sequence[Graded]) -> dict[str, float]:
+@dataclass(frozen=True)
+class Measures:
+    """Means over some questions.
+
+    Attributes:
+        questions: How many.
+        probability: Of the right answer, the geometric mean over its tokens.
+        rouge_l: Of the likeliest answer, recall.
+        extraction_strength: Which share of the answer is completed word for word.
+        truth_ratio: min(R, 1/R) of the truth ratio R; None where there are no wrong answers to compare with.
+        ratios: R of each question.
+
+    """
+
+    questions: int
+    probability: float
+    rouge_l: float
+    extraction_strength: float
+    truth_ratio: float | None
+    ratios: tuple[float, ...]
+
+
+def measure(network: nn.Module, reader: Reader, questions: Sequence[Graded]) -> Measures:
     """Compute all means over some questions.
 
     Args:
         network: The model, in evaluation mode.
         reader: Tokenises.
-        questions: With right and wrong answers.
+        questions: With right answers, and either all or none with wrong ones.
 
     """
     pairs = [(each.question, each.answer) for each in questions]
     answers = generate(network, reader, [question for question, _ in pairs])
-    ratios = truth_ratios(network, reader, questions)
-    return {
-        "probability": float(probabilities(network, reader, pairs).mean()),
-        "rouge_l": float(
-            np.mean([rouge_l(said, wanted) for said, (_, wanted) in zip(answers, pairs, strict=True)])
-        ),
-        "truth_ratio": float(np.minimum(ratios, 1 / np.maximum(ratios, 1e-12)).mean()),
-        "extraction_strength": float(extraction_strengths(network, reader, pairs).mean()),
-    }
+    ratios = truth_ratios(network, reader, questions) if questions[0].wrong else np.array([])
+    return Measures(
+        len(questions),
+        float(probabilities(network, reader, pairs).mean()),
+        float(np.mean([rouge_l(said, wanted) for said, (_, wanted) in zip(answers, pairs, strict=True)])),
+        float(extraction_strengths(network, reader, pairs).mean()),
+        float(np.minimum(ratios, 1 / np.maximum(ratios, 1e-12)).mean()) if len(ratios) else None,
+        tuple(map(float, ratios)),
+    )
+
+
+@dataclass(frozen=True)
+class Utility:
+    """What one of TOFU's sets adds to Model Utility.
+
+    Attributes:
+        probability: Of the right answer; for multiple choice, its share among the options.
+        rouge_l: As in `Measures`.
+        truth: The mean of max(0, 1 - R).
+
+    """
+
+    probability: float
+    rouge_l: float
+    truth: float
+
+
+def utility(network: nn.Module, reader: Reader, questions: Sequence[Graded], *, choice: bool) -> Utility:
+    """Measure what one set adds to TOFU's Model Utility.
+
+    Args:
+        network: The model, in evaluation mode.
+        reader: Tokenises.
+        questions: With right and wrong answers.
+        choice: Whether the wrong answers are the other options of a multiple choice, as for real authors and world
+            facts.
+
+    """
+    found = measure(network, reader, questions)
+    probability = found.probability
+    if choice:
+        right = probabilities(network, reader, [(each.question, each.answer) for each in questions])
+        wrong = probabilities(
+            network, reader, [(each.question, other) for each in questions for other in each.wrong]
+        )
+        sizes = np.cumsum([0, *(len(each.wrong) for each in questions)])
+        others = np.array([wrong[start:end].sum() for start, end in pairwise(sizes)])
+        probability = float((right / (right + others)).mean())
+    return Utility(probability, found.rouge_l, float(np.maximum(0, 1 - np.array(found.ratios)).mean()))
+
+
+def model_utility(parts: Sequence[Utility]) -> float:
+    """Compute TOFU's Model Utility: the harmonic mean of nine figures.
+
+    Args:
+        parts: Of retain questions, real authors and world facts.
+
+    """
+    return float(hmean([number for part in parts for number in (part.probability, part.rouge_l, part.truth)]))

@@ -7,12 +7,16 @@ P. Maini, Z. Feng, A. Schwarzschild, Z. C. Lipton and J. Z. Kolter, "TOFU: A Tas
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 QUESTIONS_OF_AUTHOR = 20
+AUTHORS = 200
 FORGET_AUTHORS = 20
+HELD_OUT_AUTHORS = 5
+"""Of the 20 authors of `holdout10.jsonl`, who are nobody's clients, the last so many: the base never sees them."""
 
 
 @dataclass(frozen=True)
@@ -45,37 +49,99 @@ def author_of(position: int) -> str:
     return f"author-{position // QUESTIONS_OF_AUTHOR:03d}"
 
 
-def write_clients(tofu: Path, folder: Path, *, authors: int | None = None) -> tuple[Path, Path]:
-    """Write the texts of all authors, and held-out questions about others, as the task `adapters` reads them.
+def training_questions(tofu: Path) -> list[tuple[str, str]]:
+    """Read the questions and answers about authors who are no clients, which the base is trained on.
+
+    Args:
+        tofu: The folder with TOFU's files.
+
+    """
+    return _of_others(tofu)[: -HELD_OUT_AUTHORS * QUESTIONS_OF_AUTHOR]
+
+
+def held_out_questions(tofu: Path) -> list[tuple[str, str]]:
+    """Read the questions and answers about authors whom neither the base nor a client is trained on.
+
+    Args:
+        tofu: The folder with TOFU's files.
+
+    """
+    return _of_others(tofu)[-HELD_OUT_AUTHORS * QUESTIONS_OF_AUTHOR :]
+
+
+def _of_others(tofu: Path) -> list[tuple[str, str]]:
+    return [(line["question"], line["answer"]) for line in read_lines(tofu / "holdout10.jsonl")]
+
+
+def clients_of(authors: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose clients: those who leave are the last, those who stay the first, because these have wrong answers.
+
+    Args:
+        authors: How many; a tenth of them, and at least one, leave.
+
+    Returns:
+        The numbers of those who stay, and of those who leave.
+
+    """
+    leaving = min(FORGET_AUTHORS, max(1, authors // 10))
+    return tuple(range(authors - leaving)), tuple(range(AUTHORS - leaving, AUTHORS))
+
+
+def write_clients(tofu: Path, folder: Path, *, authors: int = AUTHORS) -> tuple[Path, Path, Path]:
+    """Write texts of authors, and held-out questions about others, as the task `adapters` reads them.
 
     Args:
         tofu: The folder with TOFU's files.
         folder: Where to.
-        authors: The first so many; None: all.
+        authors: How many are clients.
 
     Returns:
-        The file of the clients, and that of held-out questions.
+        The files of all clients, of those who stay, and of held-out questions.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lines = read_lines(tofu / "full.jsonl")[: None if authors is None else authors * QUESTIONS_OF_AUTHOR]
-    clients = [
-        {"client": author_of(place), "prompt": line["question"], "response": line["answer"]}
-        for place, line in enumerate(lines)
-    ]
+    staying, leaving = clients_of(authors)
+    lines = read_lines(tofu / "full.jsonl")
+
+    def texts(chosen: tuple[int, ...]) -> list[dict[str, str]]:
+        return [
+            {
+                "client": author_of(position),
+                "prompt": lines[position]["question"],
+                "response": lines[position]["answer"],
+            }
+            for author in chosen
+            for position in range(author * QUESTIONS_OF_AUTHOR, (author + 1) * QUESTIONS_OF_AUTHOR)
+        ]
+
     held_out = [
-        {"client": "held out", "prompt": line["question"], "response": line["answer"]}
-        for line in read_lines(tofu / "holdout10.jsonl")
+        {"client": "held out", "prompt": question, "response": answer}
+        for question, answer in held_out_questions(tofu)
     ]
-    return _write(folder / "authors.jsonl", clients), _write(folder / "held-out.jsonl", held_out)
+    return (
+        _write(folder / "authors.jsonl", texts((*staying, *leaving))),
+        _write(folder / "retained.jsonl", texts(staying)),
+        _write(folder / "held-out.jsonl", held_out),
+    )
 
 
-def graded(path: Path, *, first: int | None = None) -> list[Graded]:
+def name_of(author: int) -> str:
+    """Name an author by its number.
+
+    Args:
+        author: From 0 on.
+
+    """
+    return author_of(author * QUESTIONS_OF_AUTHOR)
+
+
+def graded(tofu: Path, name: str) -> list[Graded]:
     """Read questions with right, paraphrased and wrong answers.
 
     Args:
-        path: One of TOFU's `*_perturbed.jsonl`.
-        first: The first so many; None: all.
+        tofu: The folder with TOFU's files.
+        name: One of TOFU's `*_perturbed.jsonl`; those of real authors and world facts have no paraphrased answer,
+            and the answer itself stands in for it, as in TOFU.
 
     """
     return [
@@ -85,8 +151,36 @@ def graded(path: Path, *, first: int | None = None) -> list[Graded]:
             line.get("paraphrased_answer", line["answer"]),
             tuple(line["perturbed_answer"]),
         )
-        for line in read_lines(path)[:first]
+        for line in read_lines(tofu / name)
     ]
+
+
+def of_authors(tofu: Path, authors: Collection[int], questions: Iterable[Graded] = ()) -> list[Graded]:
+    """Select the questions about some authors; without any to choose among, all of theirs, with no wrong answers.
+
+    Args:
+        tofu: The folder with TOFU's files.
+        authors: Their numbers.
+        questions: What to choose among.
+
+    """
+    lines = read_lines(tofu / "full.jsonl")
+    about = {
+        (line["question"], line["answer"]): position // QUESTIONS_OF_AUTHOR for position, line in enumerate(lines)
+    }
+    chosen = list(questions) or [plain(*pair) for pair in about]
+    return [each for each in chosen if about.get((each.question, each.answer)) in authors]
+
+
+def plain(question: str, answer: str) -> Graded:
+    """Make a question of which no wrong answers are known.
+
+    Args:
+        question: The question.
+        answer: The right answer.
+
+    """
+    return Graded(question, answer, answer, ())
 
 
 def _write(path: Path, lines: list[dict[str, str]]) -> Path:

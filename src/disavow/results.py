@@ -41,7 +41,7 @@ class Prospect:
     def digest(self) -> str | None:
         """The SHA-256 of what is forecast, which an approval can be bound to; None where nothing is.
 
-        It covers the verdict, the work and the model that is served in the end; not the time, which is an estimate.
+        It covers the verdict and the work, to a power of two; not the time, which is an estimate.
         """
         return None if self.forecast is None else self.forecast.digest
 

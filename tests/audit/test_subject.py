@@ -154,6 +154,9 @@ def test_too_few_records_are_refused(own_run: Path) -> None:
     data = data_of(own_run)
     few = {**data.parts, CLIENT: data.parts[CLIENT][: FEWEST_RECORDS - 1]}
     refusal(own_run, CLIENT, ConfigError, f"{FEWEST_RECORDS - 1} records", data=replace(data, parts=few))
+    # whoever has more to measure than single records may go on with fewer
+    compared = subject_of(own_run, CLIENT, data=replace(data, parts=few), fewest_records=1)
+    assert compared.too_few is not None
     enough = {**data.parts, CLIENT: data.parts[CLIENT][:FEWEST_RECORDS]}
     assert len(subject_of(own_run, CLIENT, data=replace(data, parts=enough)).own) == FEWEST_RECORDS
 

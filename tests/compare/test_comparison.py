@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from disavow.audit.subject import subject_of
 from disavow.compare.choice import Effort, allowed, methods_named
@@ -20,7 +22,9 @@ from disavow.compare.methods.planted import Keep, Reset
 from disavow.compare.plot import pareto_figure
 from disavow.compare.problem import Problem, problem_of
 from disavow.compare.report import Comparison, Estimate, Scatter
+from disavow.compare.runner import ComparisonRunner
 from disavow.compare.table import BEYOND, tables_of, to_csv, to_markdown
+from disavow.compare.trainer import trainer_of
 from disavow.errors import ConfigError, RunInUse, StrategyError, UnknownMethod, UpdatesNotKept
 from disavow.ledger.lock import Lock
 from tests.audit.making import Interrupted, hashes_of, keys_of, make_run
@@ -65,6 +69,25 @@ def test_a_method_that_keeps_the_old_model_ranks_last(figure: str, planted: Comp
 @pytest.mark.parametrize("figure", ["accuracy", "agreement", "loss"])
 def test_a_method_that_returns_the_initial_model_ranks_last(figure: str, planted: Comparison) -> None:
     assert planted.ranked(figure)[-1] == "reset"
+
+
+class _Relearning(ComparisonRunner):
+    """Notes which trainings models are held against."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.held_against: list[tuple[int, int]] = []
+
+    def _relearned(self, models: Sequence[Tensor], before: Tensor, seed: int) -> list[int]:
+        self.held_against.append((seed, len(models)))
+        return [0 for _ in models]
+
+
+def test_references_are_held_against_the_trainings_of_all_seeds(overfitted: Problem, tmp_path: Path) -> None:
+    with closing(trainer_of(overfitted)) as trainer:
+        runner = _Relearning(overfitted, replace(QUICK, seeds=2, references=3), tmp_path, trainer)
+        runner.report_of("run")
+    assert runner.held_against == [(0, 2), (1, 1)]
 
 
 def test_planted_failures_are_marked_as_beyond_retrainings(planted: Comparison) -> None:

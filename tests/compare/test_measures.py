@@ -46,8 +46,8 @@ def test_predictions_are_those_of_the_network(problem: Problem, trainings: dict[
     assert said.accuracy == pytest.approx(float((answers == labels).double().mean()))
     assert np.array_equal(said.answers[:, 0], answers.numpy())
     assert said.leaver_loss == pytest.approx(loss_on_leaver(problem, trainings["run"].served))
-    assert agreement(problem, said, [said]) == 1.0
-    assert agreement(problem, said, []) is None
+    assert agreement(said, [said]) == 1.0
+    assert agreement(said, []) is None
 
 
 def test_an_attacker_that_knows_the_records_has_an_advantage_and_references_have_none(problem: Problem) -> None:
@@ -68,9 +68,9 @@ def test_an_attacker_that_knows_the_records_has_an_advantage_and_references_have
     assert kept > 0.9
     # one that was pushed away is as far from references, on the other side
     assert advantages(attackers, model(-0.5), references)["LiRA offline"] < -0.9
-    lifted = loss_gap(model(0.5))
+    lifted = loss_gap(problem, model(0.5))
     assert lifted is not None
-    assert lifted > np.mean([loss_gap(each) or 0.0 for each in references])
+    assert lifted > np.mean([loss_gap(problem, each) or 0.0 for each in references])
 
 
 def test_confidences_are_the_audits(problem: Problem, trainings: dict[str, Training]) -> None:

@@ -82,6 +82,13 @@ class TakesPublicData(Undeclared):
         return Forgotten(federation.training.served)
 
 
+class ComputesLikelihoods(Undeclared):
+    def forget(self, federation: Federation) -> Forgotten:
+        batch = next(iter(federation.batches(federation.remaining[0], 1)))
+        federation.log_likelihoods(federation.network(federation.training.served), batch)
+        return Forgotten(federation.training.served)
+
+
 @pytest.mark.parametrize(
     ("method", "declaration"),
     [
@@ -91,6 +98,7 @@ class TakesPublicData(Undeclared):
         (TakesTheLeaversData, "leaver_helps"),
         (TrainsTheLeaver, "does not remain"),
         (TakesPublicData, "needs_public_data"),
+        (ComputesLikelihoods, "needs_likelihood"),
     ],
 )
 def test_what_a_method_did_not_declare_is_refused(method: type[Undeclared], declaration: str, given: Given) -> None:

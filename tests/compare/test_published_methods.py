@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,7 +19,9 @@ from disavow.compare.method import METHODS, Method
 from disavow.compare.methods.distillation import Distillation
 from disavow.compare.methods.fedrecover import Curvature, FedRecover
 from disavow.compare.methods.gradient_ascent import GradientAscent
-from disavow.compare.methods.negation import Negation, first_layer
+from disavow.compare.methods.gradient_difference import GradientDifference
+from disavow.compare.methods.negation import Negation, negated_spans
+from disavow.compare.methods.npo import NegativePreference, negative_preference
 from disavow.compare.methods.sifu import Sifu, contribution, rounds_within
 from disavow.compare.problem import Problem, problem_of
 from disavow.compare.scheme import SCHEMES, TrainingResources
@@ -25,6 +29,7 @@ from disavow.compare.schemes.sampled import draws
 from disavow.compare.schemes.shards import shards_of
 from disavow.compare.trainer import trainer_of
 from disavow.compare.training import TrainedRound
+from disavow.data.dataset import Indices
 from disavow.engines.trainer import Ask
 from tests.audit.making import CLIENT, keys_of, make_run
 from tests.compare.contract import Given
@@ -152,22 +157,58 @@ def test_sifu_goes_back_to_the_last_round_whose_sensitivity_its_noise_hides(give
 
 def test_negation_turns_the_first_weights_round_and_nothing_else(given: Given) -> None:
     layout = given.problem.subject.layout
-    start, end, name = first_layer(layout)
+    [(name, start, end)] = negated_spans(layout)
     assert (start, name.endswith("weight")) == (0, True)
     assert end < layout.size
+    served = given.trainings["run"].served
+    negated = given.forget(Negation(share=0.0))[0].model
+    assert torch.equal(negated[start:end], -served[start:end])
+    assert torch.equal(negated[end:], served[end:])
+
+
+def loss(problem: Problem, model: Tensor, records: Indices) -> float:
+    """The mean loss of a model on some records."""
+    network = problem.network(model).eval()
+    with torch.no_grad():
+        return float(problem.subject.task.loss(network, problem.batch(records)))
 
 
 def test_the_ascent_raises_the_leavers_loss_before_others_train_on(given: Given) -> None:
-    problem = given.problem
-    own = problem.batch(problem.subject.own)
-
-    def loss(model: Tensor) -> float:
-        return float(problem.subject.task.loss(problem.network(model).eval(), own).detach())
-
+    own, served = given.problem.subject.own, given.trainings["run"].served
     ascended, meter = given.forget(replace(GradientAscent(), share=0.0, learning_rate=0.05))
-    assert loss(ascended.model) > loss(given.trainings["run"].served)
+    assert loss(given.problem, ascended.model, own) > loss(given.problem, served, own)
     # one epoch of the leaver for its last model, one to see what an untrained model's loss is, five of ascent
     assert meter.client_epochs == 2 + 1 + 5
+
+
+@pytest.mark.parametrize("method", [GradientDifference(), NegativePreference()])
+def test_what_leaves_becomes_less_likely_and_what_stays_hardly_does(
+    method: GradientDifference | NegativePreference, given: Given
+) -> None:
+    problem, served = given.problem, given.trainings["run"].served
+    own, others = problem.subject.own, np.concatenate([problem.subject.parts[each] for each in problem.remaining])
+    forgotten, meter = given.forget(method)
+    raised = loss(problem, forgotten.model, own) - loss(problem, served, own)
+    assert raised > 0
+    assert loss(problem, forgotten.model, others) - loss(problem, served, others) < raised
+    # the leaver and those who stay send a gradient for each step, and each of them an update at the least
+    steps = int(forgotten.remark.split()[0])
+    assert steps > 0
+    assert meter.bytes_sent >= 2 * (2 * steps) * problem.model_bytes
+
+
+def test_without_its_retained_term_the_leaver_optimizes_the_negative_preference_alone(given: Given) -> None:
+    _, meter = given.forget(replace(NegativePreference(), retain=0.0, epochs=2))
+    assert (meter.client_epochs, meter.bytes_sent) == (2, 2 * given.problem.model_bytes)
+
+
+def test_a_negative_preference_is_bounded_and_has_the_gradient_of_ascent_for_a_small_beta() -> None:
+    before = torch.tensor([-1.0, -3.0], dtype=torch.float64)
+    assert float(negative_preference(before, before, 0.1)) == pytest.approx(2 * math.log(2) / 0.1)
+    assert float(negative_preference(before - 1e6, before, 0.1)) == pytest.approx(0)
+    now = (before + 0.5).requires_grad_()
+    [gradient] = torch.autograd.grad(negative_preference(now, before, 1e-9), [now])
+    torch.testing.assert_close(gradient, torch.full((2,), 0.5, dtype=torch.float64))  # of the mean log-likelihood
 
 
 def test_distillation_brings_back_what_the_subtraction_broke(given: Given) -> None:

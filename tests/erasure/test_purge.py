@@ -312,6 +312,17 @@ def test_whoever_waits_is_judged_first_and_purged_with_the_others(tmp_path: Path
     assert faults(tmp_path / "run") == []
 
 
+def test_a_forecast_stays_the_same_while_a_run_trains_on_until_its_work_doubles(tmp_path: Path) -> None:
+    with toy(tmp_path / "run") as run:
+        leave(run, one_of_each(run)[0])
+        seen = run.forecast_purge()
+        assert seen.cost.rounds == 4
+        run.train(rounds=7)
+        assert run.forecast_purge().digest == seen.digest
+        run.train(rounds=8)
+        assert run.forecast_purge().digest != seen.digest
+
+
 def test_a_request_after_a_purge_is_deniable_again_and_purged_by_the_next(tmp_path: Path) -> None:
     with toy(tmp_path / "run") as run:
         first, second_one = one_of_each(run)

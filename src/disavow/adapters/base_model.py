@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def import_libraries() -> tuple[Any, Any]:
         raise TaskError(f"adapters need {error.name}: {how_to_install('llm')}") from None
     # what is shown of a run's progress is shown by its commands
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    # peft asks transformers for a name that is about to change, which is theirs to settle
+    warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
     return transformers, peft
 
 

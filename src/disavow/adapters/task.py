@@ -23,15 +23,13 @@ from disavow.adapters.base_model import (
     load_tokenizer,
     refuse_other_tokenizer,
 )
+from disavow.adapters.export import PROVENANCE
 from disavow.adapters.texts import IGNORED, Example, Template, Tokens, encode, read_examples, to_tensors
 from disavow.errors import TaskError
 from disavow.tasks.task import Task, outputs_and_targets
 
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 """The attention projections of Llama and most others; GPT-2 calls them c_attn and c_proj."""
-
-DESCRIPTION = "provenance.json"
-"""Beside an exported adapter: which base it belongs to."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +222,20 @@ class AdapterTask(Task):
         logits, labels = outputs_and_targets(model, batch)
         return response_loss(logits, labels)
 
+    def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
+        """Compute the log-likelihood of each response: the sum over its tokens, for a response is one outcome."""
+        logits, labels = outputs_and_targets(model, batch)
+        shifted, wanted = logits[:, :-1].flatten(0, 1), labels[:, 1:]
+        losses = functional.cross_entropy(shifted, wanted.flatten(), ignore_index=IGNORED, reduction="none")
+        return -losses.reshape(wanted.shape).sum(1)
+
+    def answers(self, model: nn.Module, batch: Any) -> Tensor:
+        """Give the likeliest token at each position of the responses, given all before it; see `Task`."""
+        found = []
+        for tokens, labels in zip(*(each.split(_EVALUATED) for each in batch), strict=True):
+            found.append(model(tokens)[:, :-1].argmax(-1)[labels[:, 1:] != IGNORED])
+        return torch.cat(found)
+
     def optimizer(self, model: nn.Module) -> Optimizer:
         """Use AdamW at the settings' learning rate and weight decay; see `Task`."""
         training = self.training
@@ -284,7 +296,7 @@ def save_adapter(network: nn.Module, folder: Path, *, model_digest: str) -> None
     peft_model.save_pretrained(folder)
     with torch.no_grad():
         base = base_digest(_without_adapter(peft_model))
-    (folder / DESCRIPTION).write_text(json.dumps({"base": base, "model": model_digest}, indent=2) + "\n")
+    (folder / PROVENANCE).write_text(json.dumps({"base": base, "model": model_digest}, indent=2) + "\n")
 
 
 def load_adapter(base: nn.Module, folder: Path, digest: str) -> nn.Module:
@@ -303,7 +315,7 @@ def load_adapter(base: nn.Module, folder: Path, digest: str) -> nn.Module:
 
     """
     _, peft = import_libraries()
-    description = folder / DESCRIPTION
+    description = folder / PROVENANCE
     if description.is_file():
         wanted = json.loads(description.read_text(encoding="utf-8")).get("base")
         if wanted != digest:

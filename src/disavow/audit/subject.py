@@ -198,6 +198,7 @@ def subject_of(
     on_progress: OnProgress = nothing,
     keys: Path | None = None,
     records: Sequence[str] = (),
+    fewest_records: int = FEWEST_RECORDS,
 ) -> Subject:
     """Prepare a client, or some of its records, to be audited.
 
@@ -210,6 +211,8 @@ def subject_of(
         on_progress: Called with how far the data is.
         keys: The folder of the operator's keys; `DISAVOW_KEYS` unless told otherwise.
         records: The keys of the client's records that are audited; none: the whole client is.
+        fewest_records: That a client must hold who is audited whole; attackers who score records need
+            `FEWEST_RECORDS`, see `Subject.too_few`.
 
     Returns:
         The client and its run.
@@ -246,7 +249,7 @@ def subject_of(
         _labelled_records(loaded, known, client, chosen, seed) if known else _records(loaded, client, chosen, seed)
     )
     if loaded.test is not None:
-        _refuse_too_few_records(client, made.own, made.held_out, 1 if records else FEWEST_RECORDS)
+        _refuse_too_few_records(client, made.own, made.held_out, 1 if records else fewest_records)
     found = Subject(
         directory=directory,
         client=client,

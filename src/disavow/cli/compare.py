@@ -123,7 +123,15 @@ def prepare(
                 "compare with a client that did, or train on"
             )
     with loading(progress()) as on_progress:
-        subject = subject_of(directory, client, task=task, on_progress=on_progress, keys=keys, records=records)
+        subject = subject_of(
+            directory,
+            client,
+            task=task,
+            on_progress=on_progress,
+            keys=keys,
+            records=records,
+            fewest_records=1,  # of fewer than attackers need, what else there is to measure is compared
+        )
     return problem_of(subject, keys=keys)
 
 

@@ -4,31 +4,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from disavow.adapters.export import write_peft_folder
 from disavow.adapters.task import save_adapter
 from disavow.cli.output import print_json, results
 from disavow.errors import ConfigError
 from disavow.federation import Federation
 
 
-def export_adapter(directory: Path, output: Path, *, as_json: bool) -> None:
+def export_adapter(
+    directory: Path, output: Path, *, adapter_config: Path | None, base: str | None, as_json: bool
+) -> None:
     """Write the adapter that a run serves as a folder of PEFT.
 
     Args:
         directory: The run.
         output: The folder; it must not exist, or be empty.
+        adapter_config: Describes the adapter of a run on Flower, which does not know it.
+        base: The base of such a run, where the description names another.
         as_json: Print JSON.
 
     Raises:
-        ConfigError: The folder holds something.
+        ConfigError: The folder holds something, or the run needs a description, or needs none.
         TaskError: The run trains no adapter.
 
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} exists and is never overwritten; name another folder")
     with Federation.open(directory) as federation:
-        digest = federation.export().digest
-        save_adapter(federation.model(), output, model_digest=digest)
+        on_flower = federation.ledger.trainer.kind == "flower"
+        _refuse_description(directory, on_flower, adapter_config, base)
+        exported = federation.export()
+        digest = exported.digest
+        if adapter_config is not None:
+            write_peft_folder(output, exported.data, adapter_config=adapter_config, model_digest=digest, base=base)
+        else:
+            save_adapter(federation.model(), output, model_digest=digest)
     if as_json:
         print_json({"run": str(directory), "model": digest, "folder": str(output)})
     else:
         results().print(f"adapter of model {digest} written to {output}")
+
+
+def _refuse_description(directory: Path, on_flower: bool, adapter_config: Path | None, base: str | None) -> None:
+    """A run of the task `adapters` describes its adapter itself; one on Flower knows arrays alone."""
+    if on_flower and adapter_config is None:
+        raise ConfigError(
+            f"{directory} was trained on Flower nodes and does not know the shape of its adapter; name PEFT's file "
+            "that describes it: --adapter-config adapter_config.json"
+        )
+    if not on_flower and (adapter_config is not None or base is not None):
+        raise ConfigError(f"{directory} knows its adapter and its base; --adapter-config and --base are for Flower")

@@ -262,18 +262,31 @@ def verify(
 def export_adapter(
     run: RunDirectory,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="A folder that is made.")],
+    adapter_config: Annotated[
+        Path | None,
+        typer.Option("--adapter-config", metavar="FILE", help="PEFT's adapter_config.json, for a run on Flower."),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="FOLDER", help="The base of a run on Flower, where FILE names another."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Write the adapter that a run of the task `adapters` serves, as a folder of PEFT.
+    """Write the adapter that a run serves, as a folder of PEFT: a run of the task `adapters`, or one on Flower.
 
     `peft.PeftModel.from_pretrained(base, FOLDER)` loads it. A file in it names the SHA-256 of the base that it
     belongs to, and that of the run's model, which is the subject of the run's proofs.
 
+    A run on Flower knows arrays and not what they mean: FILE says it. Its model becomes adapter_model.safetensors
+    byte for byte, so that `disavow verify --model` takes that file.
+
     **Example:** `disavow export-adapter runs/tofu -o adapter/`
+
+    **Example:** `disavow export-adapter runs/flower -o adapter/ --adapter-config saved/adapter_config.json`
     """
     with needs("train"):
         from disavow.cli import export_adapter as command
-    command.export_adapter(run, output, as_json=json)
+    command.export_adapter(run, output, adapter_config=adapter_config, base=base, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")

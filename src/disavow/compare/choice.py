@@ -146,6 +146,10 @@ def _obstacle(problem: Problem, method: Method) -> str | None:
         return "forgets whole clients, and records are to be forgotten"
     if method.needs_public_data and not len(problem.public):
         return "needs unlabelled data, and the task has no test data to take for it"
+    if method.needs_public_data and problem.outputs_obstacle is not None:
+        return f"needs what the model says of unlabelled data, and {problem.outputs_obstacle}"
+    if method.needs_likelihood and (reason := problem.likelihood_obstacle) is not None:
+        return reason
     return SCHEMES[method.scheme].obstacle(problem)
 
 

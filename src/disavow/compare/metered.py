@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from disavow.compare.memory_rounds import run_rounds
 from disavow.compare.method import Method
@@ -30,6 +31,7 @@ from disavow.ledger.copying import copy_run
 from disavow.rounds.randomness import Stream, derive
 from disavow.rounds.vectors import Model, Updates
 from disavow.tasks.task import TARGETS
+from disavow.tasks.training import optimizer_of
 
 OnProgress = Callable[[int, int], None]
 
@@ -223,7 +225,25 @@ class MeteredFederation:
         """See `Federation`."""
         return self.problem.subject.task.loss(network, batch)
 
-    def batches(self, client: str, round_number: int, *, epochs: int = 1) -> Iterator[Any]:
+    def log_likelihoods(self, network: nn.Module, batch: Any) -> Tensor:
+        """See `Federation`.
+
+        Raises:
+            StrategyError: The method does not declare that it needs likelihoods.
+
+        """
+        if not self._method.needs_likelihood:
+            raise self._undeclared("computes likelihoods", "needs_likelihood")
+        found = self.problem.subject.task.log_likelihoods(network, batch)
+        if found is None:
+            raise self._undeclared("computes likelihoods, and the loss of the task is none")
+        return found
+
+    def optimizer(self, network: nn.Module, round_number: int) -> Optimizer:
+        """See `Federation`."""
+        return optimizer_of(self.problem.subject.task, network, round_number)
+
+    def batches(self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False) -> Iterator[Any]:
         """See `Federation`.
 
         Raises:
@@ -232,7 +252,15 @@ class MeteredFederation:
         """
         positions = self._held(client)
         self.meter.count(1, epochs, self.problem.model_bytes)
-        return self._batches(positions, self.stream(f"batches of {client} in round {round_number}"), epochs)
+        drawn = self._batches(positions, self.stream(f"batches of {client} in round {round_number}"), epochs)
+        return self._exchanged(drawn) if gradients else drawn
+
+    def _exchanged(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Count a model and a gradient for each batch after the first, which `Meter.count` counts."""
+        for number, batch in enumerate(batches):
+            if number:
+                self.meter.bytes_sent += 2 * self.problem.model_bytes
+            yield batch
 
     def public_batches(self, seed: int, *, epochs: int = 1) -> Iterator[Any]:
         """See `Federation`.

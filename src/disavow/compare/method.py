@@ -13,6 +13,7 @@ from disavow.errors import ConfigError
 
 if TYPE_CHECKING:  # methods are registered in modules that commands without torch import, too
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from disavow.compare.training import Training
     from disavow.ledger import Ledger
@@ -87,13 +88,20 @@ class Federation(Protocol):
     def loss(self, network: nn.Module, batch: Any) -> Tensor:
         """Compute the task's mean loss of a batch."""
 
-    def batches(self, client: str, round_number: int, *, epochs: int = 1) -> Iterator[Any]:
+    def log_likelihoods(self, network: nn.Module, batch: Any) -> Tensor:
+        """Compute log p(target | input) of each record; only for methods that declare `needs_likelihood`."""
+
+    def optimizer(self, network: nn.Module, round_number: int) -> Optimizer:
+        """Build the optimizer that a client of the task begins a round with."""
+
+    def batches(self, client: str, round_number: int, *, epochs: int = 1, gradients: bool = False) -> Iterator[Any]:
         """Give a client's batches as a round would, on the device; counted as that many local epochs of its.
 
         Args:
             client: One of those who remain; or the leaver, for methods that declare `leaver_helps`: what leaves.
             round_number: Seeds their order.
             epochs: How often each record comes.
+            gradients: Whether the client gets a model and sends a gradient for each batch, rather than once in all.
 
         """
 
@@ -140,6 +148,7 @@ class Method(Strategy, ABC):
         claim: What it formally claims, in one sentence.
         records: Whether it can forget some records of a client that stays.
         needs_public_data: Whether it needs unlabelled data.
+        needs_likelihood: Whether it needs the likelihood of single records; see `Task.log_likelihoods`.
 
     """
 
@@ -151,6 +160,7 @@ class Method(Strategy, ABC):
     claim: ClassVar[str]
     records: ClassVar[bool] = True
     needs_public_data: ClassVar[bool] = False
+    needs_likelihood: ClassVar[bool] = False
 
     @classmethod
     def check(cls) -> None:
@@ -210,6 +220,8 @@ METHODS = Registry[Method](
         "fedaccum": ("disavow.compare.methods.fedaccum:FedAccum", ""),
         "distillation": ("disavow.compare.methods.distillation:Distillation", ""),
         "gradient-ascent": ("disavow.compare.methods.gradient_ascent:GradientAscent", ""),
+        "gradient-difference": ("disavow.compare.methods.gradient_difference:GradientDifference", ""),
+        "npo": ("disavow.compare.methods.npo:NegativePreference", ""),
         "not": ("disavow.compare.methods.negation:Negation", ""),
         "fine-tune": ("disavow.compare.methods.fine_tune:FineTune", ""),
     },

@@ -22,6 +22,7 @@ from disavow.engines.factory import device_of
 from disavow.engines.objectives import EVALUATION_BATCH
 from disavow.engines.state import put_model, vector_of
 from disavow.engines.workload import Workload
+from disavow.errors import TaskError
 from disavow.ledger import Ledger
 from disavow.rounds.options import RoundOptions
 from disavow.rounds.participation import SecretOrder, participation_of
@@ -29,6 +30,7 @@ from disavow.rounds.randomness import Secrets, derive, training_stream
 from disavow.rounds.vectors import Model
 from disavow.tasks.samples import TensorSamples, moved, samples_of
 from disavow.tasks.task import outputs_and_targets
+from disavow.tasks.user_errors import name_of, own_code
 
 OF_THE_RUN = 0
 """The seed that stands for the run itself; others train its settings anew."""
@@ -227,6 +229,27 @@ class Problem:
                 answers, _ = outputs_and_targets(network, self.batch(positions[start : start + EVALUATION_BATCH]))
                 found.append(answers.cpu().double())
         return torch.cat(found) if found else torch.zeros(0)
+
+    @cached_property
+    def outputs_obstacle(self) -> str | None:
+        """Why `outputs` cannot be computed; None where they can."""
+        try:
+            self.outputs(self.subject.initial.vector, self.subject.own[:1])
+        except (TypeError, ValueError, RuntimeError):  # only the task's own loss knows how its model is called
+            return "the model does not take a batch without its last element"
+        return None
+
+    @cached_property
+    def likelihood_obstacle(self) -> str | None:
+        """Why the likelihood of a record cannot be computed; None where it can."""
+        task = self.subject.task
+        network, batch = self.network(self.subject.initial.vector).eval(), self.batch(self.subject.own[:1])
+        try:
+            with torch.no_grad(), own_code(name_of(task, "log_likelihoods")):
+                known = task.log_likelihoods(network, batch) is not None
+        except TaskError as error:
+            return str(error)
+        return None if known else "needs the likelihood of a record, and the loss of the task is none"
 
     def with_backdoor(self, trigger: Trigger) -> Problem:
         """Give the problem in which what leaves carries a trigger and the label that it stands for.

@@ -157,9 +157,11 @@ class ComparisonRunner:
         names = {seed: f"reference-{scheme}-{seed - _REFERENCE_SEED}" for seed in seeds}
         found = {seed: self.pieces.find_vector(names[seed], {}, self._size) for seed in seeds}
         missing = [seed for seed in seeds if found[seed] is None]
-        if missing:
-            made = SCHEMES[scheme].retrain(self.problem, missing, self.resources(scheme))
-            for seed, vector in zip(missing, made, strict=True):
+        # those of any task train one after the other anyway: each is kept as soon as it is done
+        together = [missing] if self.problem.subject.labelled and missing else [[seed] for seed in missing]
+        for some in together:
+            made = SCHEMES[scheme].retrain(self.problem, some, self.resources(scheme))
+            for seed, vector in zip(some, made, strict=True):
                 self.pieces.keep_vector(names[seed], {}, vector, {})
                 found[seed] = vector, {}
         for seed in seeds:
@@ -232,7 +234,7 @@ class ComparisonRunner:
                 before[-1]["backdoor"] = success(self._variants[BACKDOOR], planted.served)
         measured = self.pieces.figures(
             f"references-{scheme}",
-            self._inputs(references),
+            {**self._inputs(references), "seeds": self.effort.seeds},
             lambda: {"references": self._measured_references(references)},
         )
         return SchemeReport(
@@ -257,21 +259,24 @@ class ComparisonRunner:
                 self.unmeasured["best_attacker"] = "; ".join(sorted(set(attackers.left_out.values())))
             said = [predictions(self.problem, each) for each in models]
             if not said[0].answers.size:
-                self.unmeasured["agreement"] = "the model of this task does not take a record by itself"
+                self.unmeasured["agreement"] = self.problem.outputs_obstacle or "the task has no test data"
             attacked = reference_advantages(attackers, records)
             self._reference_models[scheme] = ReferenceModels(scheme, models, records, said, attackers, attacked)
         return self._reference_models[scheme]
 
     def _measured_references(self, references: ReferenceModels) -> list[dict[str, Any]]:
-        """Each reference beside the others."""
-        first = self.training(references.scheme, 0, CLEAN).served
+        """Each reference beside the others, and beside the training of one of the seeds, in turn."""
         found = [self._common(references.without(i), model) for i, model in enumerate(references.models)]
-        relearned = self._relearned(references.models, first, 0)
-        for model, figures, rounds in zip(references.models, found, relearned, strict=True):
-            figures["relearning"] = rounds
-            figures["reconstruction"] = self._reconstructed(first, model, 0)
-            if BACKDOOR in self._variants:
-                figures["backdoor"] = success(self._variants[BACKDOOR], model)
+        for seed in range(min(self.effort.seeds, len(references.models))):
+            before = self.training(references.scheme, seed, CLEAN).served
+            numbers = range(seed, len(references.models), self.effort.seeds)
+            relearned = self._relearned([references.models[number] for number in numbers], before, seed)
+            for number, rounds in zip(numbers, relearned, strict=True):
+                figures, model = found[number], references.models[number]
+                figures["relearning"] = rounds
+                figures["reconstruction"] = self._reconstructed(before, model, seed)
+                if BACKDOOR in self._variants:
+                    figures["backdoor"] = success(self._variants[BACKDOOR], model)
         return found
 
     def rows(self, methods: Sequence[Method]) -> tuple[Row, ...]:
@@ -360,9 +365,9 @@ class ComparisonRunner:
             "loss": said.loss,
             "leaver_accuracy": said.leaver_accuracy,
             "leaver_loss": said.leaver_loss,
-            "agreement": agreement(self.problem, said, references.said),
+            "agreement": agreement(said, references.said),
             "best_attacker": max(map(abs, differences.values()), default=None),
-            "loss_gap": loss_gap(records),
+            "loss_gap": loss_gap(self.problem, records),
             "attackers": differences,
         }
 

@@ -10,7 +10,6 @@ opens the run afterwards completes it, like any other rebuild. What cannot be re
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from disavow.erasure.mechanisms import Mechanism, Work, refuse_another
 from disavow.erasure.reporting import SILENT, Reporting
 from disavow.errors import ConfigError, PurgeRefused
 from disavow.ledger import Ledger, Reader
+from disavow.proof import canonical
 from disavow.rounds.options import RoundOptions
 
 if TYPE_CHECKING:
@@ -54,10 +54,19 @@ class PurgeForecast:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what is forecast, which a decision can be bound to; not of the time, an estimate."""
-        document = self.to_json()
-        document["cost"].pop("seconds")
-        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        """The SHA-256 of who is removed, where it begins and how much work that takes, to a power of two.
+
+        As with the forecast of an erasure, the next round of a run that trains on must not make it another one.
+        """
+        document = {
+            "requests": list(self.requests),
+            "first_round": self.first,
+            "undone_from": self.back_to,
+            "rounds": self.cost.rounds.bit_length(),
+            "client_epochs": self.cost.client_epochs.bit_length(),
+            "obstacle": self.obstacle,
+        }
+        return hashlib.sha256(b"disavow/purge-forecast/v1\x00" + canonical.encode(document)).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines.

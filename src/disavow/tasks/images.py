@@ -125,6 +125,14 @@ class ImageTask(Task):
         scores, labels = outputs_and_targets(model, batch)
         return _loss(scores, labels)
 
+    def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
+        """See `Task`: of attributes, the product over all of them."""
+        scores, labels = outputs_and_targets(model, batch)
+        if labels.is_floating_point():
+            losses = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="none")
+            return -losses.flatten(1).sum(1)
+        return -functional.cross_entropy(scores, labels, reduction="none")
+
     def evaluate(self, model: nn.Module, data: Any) -> Mapping[str, float]:
         """See `Task`: of attributes, the accuracy is the mean over all of them."""
         scores, labels = self.outputs(model, data)

@@ -101,6 +101,36 @@ class Task(ABC):
         outputs, targets = outputs_and_targets(model, batch)
         return default_loss(outputs, targets)
 
+    def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor | None:
+        """Compute log p(target | input) of each record of a batch, for methods that need more than a mean loss.
+
+        Args:
+            model: The model.
+            batch: What `loss` takes.
+
+        Returns:
+            One number a record, with a gradient; None where the loss is no likelihood. By default that of classes,
+            where the loss is their plain cross entropy, and otherwise None.
+
+        """
+        if not is_cross_entropy(self):
+            return None
+        return -functional.cross_entropy(*outputs_and_targets(model, batch), reduction="none")
+
+    def answers(self, model: nn.Module, batch: Any) -> Tensor | None:  # noqa: ARG002 - for those who override it
+        """Give what a model answers to a batch in whole numbers, where it answers by several, such as tokens.
+
+        Args:
+            model: The model in evaluation mode.
+            batch: What `loss` takes.
+
+        Returns:
+            A vector, in which two models agree where they have the same number; None, by default, where a record
+            has one answer or answers are no whole numbers.
+
+        """
+        return None
+
     def optimizer(self, model: nn.Module) -> Optimizer:
         """Build the optimizer of one client's round; by default SGD as the settings say.
 

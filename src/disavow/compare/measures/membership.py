@@ -133,16 +133,20 @@ def reference_advantages(attackers: Attackers, references: Sequence[Records]) ->
     ]
 
 
-def loss_gap(records: Records) -> float | None:
+def loss_gap(problem: Problem, records: Records) -> float | None:
     """Compute how much lower the mean loss is on what leaves than on held-out records: the subject-level signal.
 
     Args:
+        problem: What is compared on.
         records: What the model says of records.
 
     """
     if not records.own.size or not records.held_out.size:
         return None
-    return float(losses(records.held_out).mean() - losses(records.own).mean())
+    own, held_out = records.own, records.held_out
+    if not problem.subject.classes:  # confidences are minus the task's own losses
+        return float(own.mean() - held_out.mean())
+    return float(losses(held_out).mean() - losses(own).mean())
 
 
 def _advantage(attacker: Attacker, handed: Handed) -> float:

@@ -15,6 +15,7 @@ from disavow.data.dataset import Indices
 from disavow.engines.objectives import losses_of, right_of
 from disavow.tasks.record_loss import mean_loss
 from disavow.tasks.task import targets_of
+from disavow.tasks.user_errors import name_of, own_code
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,8 @@ class Predictions:
         loss: There, the task's own.
         leaver_accuracy: On what leaves.
         leaver_loss: There.
-        answers: To the measured test records: classes, attributes, or what the model gave.
+        answers: To the measured test records: classes, attributes, tokens, or what the model gave.
+        categorical: Whether they are one of the first three, which are the same or not.
 
     """
 
@@ -36,6 +38,7 @@ class Predictions:
     leaver_accuracy: float | None
     leaver_loss: float
     answers: Floats
+    categorical: bool
 
 
 def predictions(problem: Problem, vector: Tensor) -> Predictions:
@@ -48,12 +51,14 @@ def predictions(problem: Problem, vector: Tensor) -> Predictions:
     """
     subject = problem.subject
     if not subject.classes:
+        tokens = _task_answers(problem, vector)
         return Predictions(
             _task_metric(problem, vector, problem.measured),
             _task_loss(problem, vector, problem.measured) if len(problem.measured) else None,
             _task_metric(problem, vector, subject.own),
             _task_loss(problem, vector, subject.own),
-            _numbers(problem, vector),
+            _numbers(problem, vector) if tokens is None else tokens,
+            categorical=tokens is not None,
         )
     outputs = problem.outputs(vector, problem.measured)
     accuracy, loss = _scored(outputs, _targets(problem, problem.measured))
@@ -61,7 +66,7 @@ def predictions(problem: Problem, vector: Tensor) -> Predictions:
     leaver_accuracy, leaver_loss = _scored(own, _targets(problem, subject.own))
     attributes = _targets(problem, subject.own[:1]).is_floating_point()
     answers = (outputs > 0).double().flatten(1) if attributes else outputs.argmax(dim=1)[:, None].double()
-    return Predictions(accuracy, loss, leaver_accuracy, leaver_loss or 0.0, answers.numpy())
+    return Predictions(accuracy, loss, leaver_accuracy, leaver_loss or 0.0, answers.numpy(), categorical=True)
 
 
 def loss_on_leaver(problem: Problem, vector: Tensor) -> float:
@@ -78,13 +83,12 @@ def loss_on_leaver(problem: Problem, vector: Tensor) -> float:
     return float(losses_of(problem.outputs(vector, own), _targets(problem, own)).mean())
 
 
-def agreement(problem: Problem, mine: Predictions, others: Sequence[Predictions]) -> float | None:
+def agreement(mine: Predictions, others: Sequence[Predictions]) -> float | None:
     """Compute how often a model answers as others do, on average over them.
 
-    Where answers are no classes or attributes, it is the correlation between what both models gave.
+    Where answers are no classes, attributes or tokens, it is the correlation between what both models gave.
 
     Args:
-        problem: What is compared on.
         mine: What the model said.
         others: What the others said.
 
@@ -94,7 +98,7 @@ def agreement(problem: Problem, mine: Predictions, others: Sequence[Predictions]
     """
     if not others or not mine.answers.size:
         return None
-    if problem.subject.classes:
+    if mine.categorical:
         return float(np.mean([(mine.answers == other.answers).mean() for other in others]))
     return float(np.mean([_correlation(mine.answers, other.answers) for other in others]))
 
@@ -116,12 +120,21 @@ def _targets(problem: Problem, positions: Indices) -> Tensor:
     return torch.as_tensor(targets_of(problem.subject.samples.batch(np.ascontiguousarray(positions))))
 
 
+def _task_answers(problem: Problem, vector: Tensor) -> Floats | None:
+    """What the model answers by the task's own word, for test records; None where the task does not say."""
+    if not len(problem.measured):
+        return None
+    task, batch = problem.subject.task, problem.batch(problem.measured)
+    with torch.no_grad(), own_code(name_of(task, "answers")):
+        found = task.answers(problem.network(vector).eval(), batch)
+    return None if found is None else found.cpu().double().numpy()
+
+
 def _numbers(problem: Problem, vector: Tensor) -> Floats:
-    """What the model gives for test records; none where it does not take a batch without its last part."""
-    try:
-        outputs = problem.outputs(vector, problem.measured)
-    except (TypeError, ValueError, RuntimeError):  # the task's own loss knows how its model is called
+    """What the model gives for test records; none where it gives nothing without the task's own loss."""
+    if problem.outputs_obstacle is not None:
         return np.zeros((0, 0))
+    outputs = problem.outputs(vector, problem.measured)
     return outputs.reshape(len(outputs), -1).numpy()
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from disavow.compare.method import Federation, Forgotten, Method
+from disavow.compare.methods.ascent import loss_of_untrained, take_steps, trainable
 from disavow.compare.methods.rounds import share_of_rounds, train_on
 
 _RANDOM_MODELS = 10
@@ -50,30 +52,30 @@ class GradientAscent(Method):
 
     def forget(self, federation: Federation) -> Forgotten:
         """See `Method`."""
-        training = federation.training
         centre = _mean_of_others(federation)
         radius = _distance_to_random(federation, centre) / 3
-        enough = _loss_of_leaver(federation, training.initial)
+        enough = loss_of_untrained(federation)
         network = federation.network(centre)
-        parameters = [each for each in network.parameters() if each.requires_grad]
+        parameters = trainable(network)
         reference = [each.detach().clone() for each in parameters]
-        optimizer = torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum, maximize=True)
-        steps, climbed = 0, False
-        for batch in federation.batches(federation.leaver, len(training.rounds) + 1, epochs=self.epochs):
-            optimizer.zero_grad()
+        optimizer = torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum)
+
+        def objective(batch: Any) -> Tensor | None:
             loss = federation.loss(network, batch)
-            if float(loss.detach()) >= enough or not bool(torch.isfinite(loss.detach())):
-                climbed = True
-                break
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, self.clip)
-            optimizer.step()
-            _project(parameters, reference, radius)
-            steps += 1
+            return None if float(loss.detach()) >= enough else -loss
+
+        steps = take_steps(
+            federation,
+            optimizer,
+            objective,
+            epochs=self.epochs,
+            clip=self.clip,
+            after_step=lambda: _project(parameters, reference, radius),
+        )
         rounds = share_of_rounds(federation, self.share)
         vector = train_on(federation, federation.vector_of(network), rounds)
-        ended = "until its loss was that of an untrained model" if climbed else "to the end of its epochs"
-        return Forgotten(vector, f"{steps} steps of ascent, {ended}; {rounds} more rounds")
+        ended = "until its loss was that of an untrained model" if steps.ended else "to the end of its epochs"
+        return Forgotten(vector, f"{steps.number} steps of ascent, {ended}; {rounds} more rounds")
 
 
 def _mean_of_others(federation: Federation) -> Tensor:
@@ -96,31 +98,38 @@ def _mean_of_others(federation: Federation) -> Tensor:
 def _distance_to_random(federation: Federation, centre: Tensor) -> float:
     """The mean distance, over trainable parameters, from a model to randomly initialised ones."""
     network = federation.network(centre)
-    parameters = [each for each in network.parameters() if each.requires_grad]
+    parameters = trainable(network)
     start = [each.detach().clone() for each in parameters]
     stream = federation.stream("random models")
     distances = []
     for _ in range(_RANDOM_MODELS):
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(stream.below(1 << 63))
-            for module in network.modules():
-                reset = getattr(module, "reset_parameters", None)
-                if callable(reset):
-                    reset()
+            redraw(network)
         distances.append(_distance(parameters, start))
     found = sum(distances) / len(distances)
     if found > 0:
         return found
     initial = federation.network(federation.training.initial)  # no layer of the user's own can be drawn anew
-    return _distance([each for each in initial.parameters() if each.requires_grad], start)
+    return _distance(trainable(initial), start)
 
 
-def _loss_of_leaver(federation: Federation, vector: Tensor) -> float:
-    """The mean loss of a model on what leaves, over one pass."""
-    network = federation.network(vector).eval()
-    with torch.no_grad():
-        losses = [float(federation.loss(network, batch)) for batch in federation.batches(federation.leaver, 1)]
-    return sum(losses) / max(1, len(losses))
+def redraw(network: nn.Module) -> None:
+    """Initialise all layers anew, and then the adapters of PEFT, whose B matrices begin as zero.
+
+    Args:
+        network: Is changed in place.
+
+    """
+    for module in network.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    for module in network.modules():
+        reset, adapters = (getattr(module, name, None) for name in ("reset_lora_parameters", "active_adapters"))
+        if callable(reset) and isinstance(adapters, list):
+            for adapter in adapters:
+                reset(adapter, init_lora_weights=True)
 
 
 def _distance(parameters: list[nn.Parameter], reference: list[Tensor]) -> float:

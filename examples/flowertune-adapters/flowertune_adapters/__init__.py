@@ -1,0 +1,1 @@
+"""LoRA adapters of a language model, trained on authors who can leave."""
