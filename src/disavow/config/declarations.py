@@ -96,8 +96,8 @@ class DataSettings(Section):
     )
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
-        description="share of the training data that the server holds out to measure accuracy, in place of the test "
-        "data: for runs by which a choice is made. 0: accuracy is measured on the test data",
+        description="share of the training data that the server holds out to measure accuracy, in place of the "
+        "test data: for runs by which a choice is made. 0: accuracy is measured on the test data",
     )
     dir: str | None = Field(
         None,
