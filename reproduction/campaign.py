@@ -27,6 +27,8 @@ from reproduction.running import Models, run_point
 from reproduction.sharing import ROOM, SharedEngine
 
 _STREAMS = 200
+_ROOM_OF_ALL = 32 << 30
+"""Bytes of updates that processes on one GPU keep together, beside what they train with."""
 
 
 class Observer(Protocol):
@@ -100,7 +102,7 @@ def run(
         from reproduction import processes  # imports this module
 
         groups.sort(key=lambda group: -sum(effort(point) for point in group if point.key not in found))
-        processes.run_groups(groups, paths, observer, jobs=jobs, room=room)
+        processes.run_groups(groups, paths, observer, jobs=jobs, room=min(room, _ROOM_OF_ALL // jobs))
     else:
         for group in groups:
             run_group(group, paths, observer, on_progress=on_progress, room=room)

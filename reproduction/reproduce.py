@@ -136,11 +136,23 @@ def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa:
     return list(figures.odds(odds_lines.read(results.odds_file, results.on_note), out / "odds"))
 
 
+def _lacks(results: Results, report: Path) -> bool:
+    """Say whether a report was not made yet, to whoever looks on: other tables are rendered without it."""
+    lacking = not report.exists()
+    if lacking:
+        results.on_note(f"{report} is not there: {report.stem} was not run")
+    return lacking
+
+
 def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - no network plays a part
+    if _lacks(results, results.work_file):
+        return []
     return list(figures.work(work_report.read(results.work_file), out / "work"))
 
 
 def _purge_work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - nor here
+    if _lacks(results, results.purge_work_file):
+        return []
     try:
         text = results.purge_work_file.read_text(encoding="utf-8")
     except OSError as error:

@@ -100,6 +100,16 @@ def test_tables_of_an_older_edition_are_shown_and_not_run(tmp_path: Path) -> Non
     assert (refused.returncode, "--render-only" in refused.stderr) == (2, True)
 
 
+def test_everything_is_rendered_where_nothing_was_run(tmp_path: Path) -> None:
+    done = run("all", "--render-only", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)["files"]
+    assert {name for name, written in files.items() if not written} == {"work", "purge-work"}
+    assert "purge-work was not run" in " ".join(done.stderr.split())
+    for name in ("skew", "large-k", "trade-off", "backdoor"):
+        assert "nothing has been run yet" in (tmp_path / files[name][0]).read_text()
+
+
 def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:
     done = run("work", "--streams", "50", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
