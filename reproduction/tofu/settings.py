@@ -128,7 +128,7 @@ CANDIDATES: dict[str, AuthorSettings] = {
     "r16-steps": AuthorSettings(batch_size=2, learning_rate=0.01),
     "r32": AuthorSettings(rank=32, alpha=64.0, learning_rate=0.01),
     "r16-rounds": AuthorSettings(rounds=60, epochs=2),
-    "r16-40-authors": AuthorSettings(authors=40),
+    "r16-40-authors": AuthorSettings(authors=40, rounds=100),
     "first": replace(FIRST_MEASURED, length=128),
 }
 """What `sweep` tries, by name; the most promising first."""
