@@ -10,6 +10,7 @@ import typer
 from disavow.cli import run
 from disavow.cli.base import LARGEST_SEED, Json, new_app
 from disavow.cli.options import needs_requirements
+from reproduction.lines import EDITION
 
 app = new_app("reproduction")
 
@@ -20,8 +21,9 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="Of lenet5-accuracy, resnet-accuracy, lenet5-time, resnet-time, accuracy-curves, unlearning-time, "
-            "storage, distance-to-fedavg, work, purge-work, odds; or all.",
+            help="Of lenet5-accuracy, lenet5-time, lenet5-answers, the same of resnet- and convnet-, "
+            "accuracy-curves, unlearning-time, storage, distance-to-fedavg, skew, large-k, trade-off, backdoor, "
+            "work, purge-work, odds; or all.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="A small version on embedded digits, for a CPU.")] = False,
@@ -37,6 +39,15 @@ def reproduce(
         str | None, typer.Option(help="Whose runs figures show. [default: convnet; for storage lenet5]")
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Groups of runs (a row, network and seed each) that are made at the same time, in processes of "
+            "their own; on one GPU, too, which small networks do not fill.",
+        ),
+    ] = 1,
     streams: Annotated[
         int, typer.Option(min=50, max=1_000_000, help="Streams of requests behind `work` and `purge-work`.")
     ] = 4000,
@@ -55,6 +66,12 @@ def reproduce(
     render_only: Annotated[
         bool, typer.Option("--render-only", help="Run nothing; what was not run says so.")
     ] = False,
+    edition: Annotated[
+        int,
+        typer.Option(
+            min=1, max=EDITION, help="Whose lines tables and figures show; older ones only with --render-only."
+        ),
+    ] = EDITION,
     json: Json = False,
 ) -> None:
     """Redo the paper's experiments: every table and figure, with the paper's cell beside ours.
@@ -75,12 +92,14 @@ def reproduce(
         seeds=tuple(seed or ()),
         network=network,
         device=device,
+        jobs=jobs,
         streams=streams,
         grid=grid,
         results=results,
         out=out,
         work=work,
         render_only=render_only,
+        edition=edition,
     )
     command.reproduce(options, as_json=json)
 

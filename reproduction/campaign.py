@@ -1,4 +1,7 @@
-"""All runs of a grid, one after the other, in one process. Finished ones are never repeated, and never lost."""
+"""All runs of a grid: group after group in this process, or several groups at once in processes of their own.
+
+Finished runs are never repeated, and never lost. A group is made by one process at a time, whoever started it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ from disavow.errors import RunInUse
 from disavow.ledger.lock import Lock
 from reproduction import lines
 from reproduction.grid import Point
-from reproduction.lines import PLAIN, Line, Round
+from reproduction.lines import PLAIN, UNCLUSTERED, Line, Round
 from reproduction.records import OnNote
 from reproduction.running import Models, run_point
 from reproduction.sharing import ROOM, SharedEngine
 
 _STREAMS = 200
+_ROOM_OF_ALL = 32 << 30
+"""Bytes of updates that processes on one GPU keep together, beside what they train with."""
 
 
 class Observer(Protocol):
@@ -78,32 +83,60 @@ def run(
     *,
     on_progress: OnProgress = nothing,
     room: int = ROOM,
+    jobs: int = 1,
 ) -> list[Line]:
     """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs.
 
-    A group that another process is at is left to it: what that has not finished yet is not among the lines.
+    With several `jobs`, so many groups are made at the same time, the longest first, each in a process of its own:
+    small networks leave a GPU waiting for the next kernel. A group that another process is at is left to it: what
+    that has not finished yet is not among the lines.
     """
     found = finished(paths, points, observer.noted)
     # at once, not hours later when their turn comes
     needed = {point.settings.data.name: point.settings.data for point in points if point.key not in found}
     for data in needed.values():
         fetch(data, on_progress=on_progress)
-    for _, members in groupby(points, key=lambda point: point.group):
-        group = list(members)
-        if any(point.key not in found for point in group):
-            try:
-                found |= _run_group(group, paths, observer, on_progress, room)
-            except RunInUse as error:
-                observer.noted(
-                    f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}"
-                )
-                found |= finished(paths, group)
+    groups = [list(members) for _, members in groupby(points, key=lambda point: point.group)]
+    groups = [group for group in groups if any(point.key not in found for point in group)]
+    if jobs > 1 and len(groups) > 1:
+        from reproduction import processes  # imports this module
+
+        groups.sort(key=lambda group: -sum(effort(point) for point in group if point.key not in found))
+        processes.run_groups(groups, paths, observer, jobs=jobs, room=min(room, _ROOM_OF_ALL // jobs))
+    else:
+        for group in groups:
+            run_group(group, paths, observer, on_progress=on_progress, room=room)
+    found |= finished(paths, points)
     return [found[point.key] for point in points if point.key in found]
 
 
-def _run_group(
+def run_group(
+    group: Sequence[Point],
+    paths: Places,
+    observer: Observer,
+    *,
+    on_progress: OnProgress = nothing,
+    room: int = ROOM,
+) -> None:
+    """Make the runs of one group that are not made yet; none where another process is at it.
+
+    Args:
+        group: Points of one row, network and seed, of one study.
+        paths: Where lines and runs go.
+        observer: Hears how far it is.
+        on_progress: Hears how far the data is.
+        room: Bytes of updates that are kept for equal runs.
+
+    """
+    try:
+        _run_missing(group, paths, observer, on_progress, room)
+    except RunInUse as error:
+        observer.noted(f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}")
+
+
+def _run_missing(
     group: Sequence[Point], paths: Places, observer: Observer, on_progress: OnProgress, room: int
-) -> dict[str, Line]:
+) -> None:
     """The runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
     workroom = paths.room_of(group[0])
     workroom.mkdir(parents=True, exist_ok=True)
@@ -111,7 +144,7 @@ def _run_group(
         made = finished(paths, group)  # whoever was here before may have gone on meanwhile
         missing = [point for point in group if point.key not in made]
         if not missing:
-            return made
+            return
         prepared = runs.prepare(group[0].settings, on_progress=on_progress)
         for note in prepared.notes:
             observer.noted(f"{group[0].row}: {note}")
@@ -130,11 +163,9 @@ def _run_group(
                 )
                 reference.keep(done.models)  # first: a line without its models could not be measured against
                 lines.append(paths.file_of(point), done.line, observer.noted)
-                made[point.key] = done.line
                 observer.ended(point, done.line)
         finally:
             engine.end()
-    return made
 
 
 class _Reference:
@@ -169,12 +200,22 @@ def effort(point: Point) -> float:
         rounds=point.settings.rounds,
         request_rate=point.settings.requests.rate,
     )
-    if point.method in PLAIN:
-        share = 1.0 if point.method == "fedavg" else 0.3
+    if point.method in UNCLUSTERED:
+        share = 0.3 if point.method in PLAIN - {"fedavg"} else 1.0
         again = share * federation.request_rate * federation.rounds * (federation.rounds + 1) / 2
         return federation.rounds + again
     clustering: Clustering = "fresh" if point.method == "published" else "sticky"
     outcomes = simulate(
-        federation, k=point.k, x=point.x, clustering=clustering, runs=_STREAMS, rng=np.random.default_rng(1)
+        federation,
+        k=point.k,
+        x=_survivors(point),
+        clustering=clustering,
+        runs=_STREAMS,
+        rng=np.random.default_rng(1),
     )
     return federation.rounds + float(outcomes.retrained_rounds.mean())
+
+
+def _survivors(point: Point) -> int:
+    """The survivors that a cluster must keep."""
+    return point.x + point.settings.clustering.representatives - 1

@@ -18,11 +18,21 @@ from disavow.engines.factory import device_of
 from disavow.erasure.plan import Federation
 from disavow.errors import ConfigError
 from disavow.ledger.files import write_durably
-from reproduction import campaign, grid, growth, purge_work, work, work_report
+from reproduction import backdoor, campaign, grid, growth, purge_work, work, work_report
 from reproduction.campaign import Places
 from reproduction.grid import Grid, Point
-from reproduction.lines import Line, Network, Round, RowName
-from reproduction.reproduce import ODDS, PURGE_WORK, WORK, Artefact, Results, chosen, grids_of, network_of
+from reproduction.lines import EDITION, Line, Network, Round, RowName
+from reproduction.reproduce import (
+    BACKDOOR,
+    ODDS,
+    PURGE_WORK,
+    WORK,
+    Artefact,
+    Results,
+    chosen,
+    grids_of,
+    network_of,
+)
 
 _INTERRUPTED = 130
 _DEVICES = ("auto", "cpu", "cuda")
@@ -41,12 +51,14 @@ class ReproductionOptions:
     seeds: tuple[int, ...]
     network: str | None
     device: str
+    jobs: int
     streams: int
     grid: Path | None
     results: Path
     out: Path
     work: Path | None
     render_only: bool
+    edition: int
 
 
 def reproduce(options: ReproductionOptions, *, as_json: bool) -> None:
@@ -54,7 +66,9 @@ def reproduce(options: ReproductionOptions, *, as_json: bool) -> None:
     _check(options)
     console = progress()
     made = chosen(options.names)
-    kept = Results(options.results, options.quick, lambda note: console.print(f"note: {note}"))
+    kept = Results(
+        options.results, options.quick, lambda note: console.print(f"note: {note}"), edition=options.edition
+    )
     try:
         if not options.render_only:
             _run(options, made, kept, console)
@@ -76,6 +90,8 @@ def _check(options: ReproductionOptions) -> None:
         require(row in get_args(RowName), "row", row, ", ".join(get_args(RowName)))
     require(options.network in (None, *get_args(Network)), "network", options.network, ", ".join(get_args(Network)))
     require(bool(options.names) or options.grid is not None, "grid", "not set", "a file, where no NAME is given")
+    current = options.edition == EDITION or options.render_only
+    require(current, "edition", options.edition, f"{EDITION}; older ones with --render-only")
     device_of(EngineSettings.model_validate({"device": options.device}))
     for folder in (options.results, options.out):
         try:
@@ -95,7 +111,7 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
     if points:
         paths = Places(options.results, workroom)
         with loading(console) as on_progress, Watch(console, list(points.values()), paths) as watch:
-            campaign.run(list(points.values()), paths, watch, on_progress=on_progress)
+            campaign.run(list(points.values()), paths, watch, on_progress=on_progress, jobs=options.jobs)
     if WORK in made:
         report = work.measure(_PAPER, epochs=_EPOCHS, streams=options.streams, seed=1)
         work_report.write(kept.work_file, report)
@@ -106,6 +122,8 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
             table = purge_work.markdown(_PAPER, found, epochs=_EPOCHS, streams=options.streams, during=during)
             tables.append(table)
         write_durably(kept.purge_work_file, "\n".join(tables).encode())
+    if BACKDOOR in made:
+        _run_backdoor(options, kept, workroom, console)
     if ODDS in made:
         _run_odds(options, kept, workroom, console)
 
@@ -113,6 +131,20 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
 def _points(each: Grid, options: ReproductionOptions) -> list[Point]:
     points = each.points(quick=options.quick, engine={"device": options.device}, seeds=options.seeds)
     return [point for point in points if not options.rows or point.row in options.rows]
+
+
+def _run_backdoor(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
+    study = backdoor.QUICK if options.quick else backdoor.Study()
+    if options.seeds:
+        study = replace(study, seeds=options.seeds)
+    points = [p for p in study.points(device=options.device) if not options.rows or p.row in options.rows]
+    backdoor.run(
+        points,
+        kept.backdoor_file,
+        workroom,
+        on_point=lambda point, line: console.print(f"{point}: success {line.before:.3f}, then {line.after:.3f}"),
+        on_note=lambda note: console.print(f"note: {note}"),
+    )
 
 
 def _run_odds(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:

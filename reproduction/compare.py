@@ -150,7 +150,18 @@ def train(row: str, directory: Path, keys: Path, *, seed: int, patients: Path, d
 
     """
     values = settings_of(row, seed=seed, patients=patients, device=device)
-    settings = config.from_values(values, source=row)
+    train_settings(config.from_values(values, source=row), directory, keys)
+
+
+def train_settings(settings: config.Settings, directory: Path, keys: Path) -> None:
+    """Train a run, unless it is trained already.
+
+    Args:
+        settings: Of the run.
+        directory: Where it lies, or is to lie.
+        keys: The folder of its keys.
+
+    """
     if directory.exists():
         with Federation.open(directory, keys=keys) as found:
             if found.ledger.last_round >= settings.rounds:

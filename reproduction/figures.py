@@ -13,6 +13,7 @@ from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, Look
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.odds_figure import odds
 from reproduction.selection import Selection, select
+from reproduction.skew_figure import skew
 from reproduction.storage_figure import storage
 from reproduction.table import TITLES
 from reproduction.work_figure import work
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_curves", "composed_odds", "distance_to_fedavg", "odds", "storage", "unlearning_time", "work"]
+__all__ = [
+    "accuracy_curves",
+    "composed_odds",
+    "distance_to_fedavg",
+    "odds",
+    "skew",
+    "storage",
+    "unlearning_time",
+    "work",
+]
 
 Written = tuple[Path, Path]
 Values = Callable[[Line], Sequence[float] | None]

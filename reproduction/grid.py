@@ -12,8 +12,9 @@ For example::
     [settings]          # of every run, as in a run's config.toml
     rounds = 50
 
-`study = "name"` keeps its results apart from those of the paper's tables. A table `quick` may replace any of these
-keys; with it the grid becomes a small one, for a CPU.
+`study = "name"` keeps its results apart from those of the paper's tables. With tables `[variants.NAME]` each method
+with clusters is run once with the settings of each. A table `quick` may replace any of these keys; with it the grid
+becomes a small one, for a CPU.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from disavow import config
 from disavow.config import Settings
 from disavow.errors import ConfigError
-from reproduction.lines import FORMAT, PLAIN, Method, Network, RowName
+from reproduction.lines import EDITION, FORMAT, PLAIN, UNCLUSTERED, Method, Network, PaperRow, RowName
 
 _DATA = {"MNIST": "mnist", "FMNIST": "fashion-mnist", "CIFAR10": "cifar10", "CelebA": "celeba"}
 
-_SPREAD: Mapping[str, Mapping[str, Any]] = {
+_PARTITIONS: Mapping[str, Mapping[str, Any]] = {
     "iid": {"partition": "iid"},
     # what the paper's scripts called non-iid: unequal sizes only
     "noniid": {"partition": "quantity", "alpha": 1.0},
+    "dirichlet0.3": {"partition": "dirichlet", "alpha": 0.3},
+    "dirichlet0.1": {"partition": "dirichlet", "alpha": 0.1},
+    "labels2": {"partition": "pathological", "labels_per_client": 2},
 }
 
 _PLAIN: Mapping[str, Any] = {"clustering": {"k": 1}, "deniability": {"x": 1}}
@@ -49,14 +53,20 @@ _STICKY: Mapping[str, Any] = {"clustering": {"sticky": True}}
 
 METHODS: Mapping[Method, Mapping[str, Any]] = {
     "fedavg": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
+    "fedavg-sampled": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
     "federaser": {**_PLAIN, "mechanism": {"name": "federaser"}},
     "federaser-1": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1}},
     "federaser-plain": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1, "compress": False}},
     "published": {"clustering": {"sticky": False}, "noise": {"statistics": "drawn"}},
     "sticky": _STICKY,
+    "sticky-3": {"clustering": {"sticky": True, "representatives": 3}},
     "retention": _STICKY,
 }
-"""What each method is told; `retention` is `sticky` with the budget of bytes that the grid sets."""
+"""The settings of each method. `fedavg-sampled` has the fraction 1/k besides; `retention` is `sticky` with the
+budget of bytes that the grid sets."""
+
+_OF_THE_GROUP = ("seed", "draws", "data", "model", "training", "engine", "task")
+"""Settings that no variant may change: runs of a group share their data and their training."""
 
 _ELSEWHERE = ("engine", "data.dir", "data.digest")
 """Settings that say where a run is made, not what comes out."""
@@ -75,12 +85,14 @@ class Point:
     quick: bool
     settings: Settings
     study: str = ""
-    """Whose results are kept apart: of runs that are told other things than those of the tables."""
+    """Whose results are kept apart: of runs with other settings than those of the tables."""
+    variant: str = ""
+    edition: int = EDITION
 
     @property
-    def group(self) -> tuple[str, str, int]:
+    def group(self) -> tuple[str, str, str, int]:
         """Points of one group share their data, their network and their training."""
-        return self.row, self.network, self.seed
+        return self.study, self.row, self.network, self.seed
 
     @cached_property
     def key(self) -> str:
@@ -90,11 +102,15 @@ class Point:
             section, _, key = name.partition(".")
             holder = values.get(section, {}) if key else values
             holder.pop(key or section, None)
-        document = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
+        document: dict[str, Any] = {"format": FORMAT, "row": self.row, "method": self.method, "settings": values}
+        if self.edition > 1:  # the first was not written down
+            document["edition"] = self.edition
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def __str__(self) -> str:
-        which = "" if self.method in PLAIN else f" k={self.k} x={self.x}"
+        which = "" if self.method in PLAIN else f" k={self.k}"
+        which += "" if self.method in UNCLUSTERED else f" x={self.x}"
+        which += f" {self.variant}" if self.variant else ""
         return f"{self.row} {self.network} {self.method}{which}, seed {self.seed}"
 
 
@@ -102,13 +118,15 @@ class _Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     study: Annotated[str, Field(pattern=r"^[a-z0-9]*$")] = ""
-    rows: tuple[RowName, ...] = Field(default=get_args(RowName), strict=False, min_length=1)
+    edition: Annotated[int, Field(ge=1, le=EDITION)] = EDITION
+    rows: tuple[RowName, ...] = Field(default=get_args(PaperRow), strict=False, min_length=1)
     networks: tuple[Network, ...] = Field(strict=False, min_length=1)
     methods: tuple[Method, ...] = Field(strict=False, min_length=1)
     k: tuple[Annotated[int, Field(ge=2)], ...] = Field(default=(4, 6, 8, 10), strict=False, min_length=1)
     x: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(2, 3, 4), strict=False, min_length=1)
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(1,), strict=False, min_length=1)
     settings: dict[str, Any] = {}
+    variants: dict[str, dict[str, Any]] = {"": {}}
     quick: dict[str, Any] = {}
 
 
@@ -123,6 +141,11 @@ class Grid:
     def has_quick(self) -> bool:
         """Whether it says how to be small."""
         return bool(self.keys.quick)
+
+    @property
+    def edition(self) -> int:
+        """Which edition its runs are of; see `lines.EDITION`."""
+        return self.keys.edition
 
     def points(
         self, *, quick: bool = False, engine: Mapping[str, Any] | None = None, seeds: Sequence[int] = ()
@@ -151,10 +174,12 @@ class Grid:
     ) -> Iterator[Point]:
         # FedAvg first: the distances of all others are taken to it. Smaller x after smaller x: these share most.
         for method in sorted(keys.methods, key=list(METHODS).index):
-            for k, x in [(1, 1)] if method in PLAIN else product(keys.k, keys.x):
-                if x <= k:
-                    settings = self._settings(keys, row, network, method, k, x, seed, engine)
-                    yield Point(row, network, method, k, x, seed, quick, settings, keys.study)
+            for variant, k, x in _combinations(keys, method):
+                settings = self._settings(keys, row, network, method, k, x, seed, variant, engine)
+                if settings is not None:
+                    yield Point(
+                        row, network, method, k, x, seed, quick, settings, keys.study, variant, keys.edition
+                    )
 
     def _settings(
         self,
@@ -165,13 +190,15 @@ class Grid:
         k: int,
         x: int,
         seed: int,
+        variant: str,
         engine: Mapping[str, Any],
-    ) -> Settings:
-        name, spread = row.split("-")
+    ) -> Settings | None:
+        """The settings of a run; None where no cluster of k could keep the survivors that x asks for."""
+        name, partition = row.split("-")
         values: dict[str, Any] = {
             "seed": seed,
             "draws": "seeded",
-            "data": {"name": _DATA[name], **_SPREAD[spread]},
+            "data": {"name": _DATA[name], **_PARTITIONS[partition]},
             "model": {"name": network},
             "clustering": {"k": k},
             "deniability": {"x": x},
@@ -179,9 +206,25 @@ class Grid:
         common = dict(keys.settings)
         if method != "retention":
             common.pop("ledger", None)
-        for more in (common, METHODS[method], {"engine": dict(engine)}):
+        sampled = {"training": {"fraction": 1 / k}} if method == "fedavg-sampled" else {}
+        changed = keys.variants.get(variant, {})  # baselines have none
+        if fixed := [section for section in _OF_THE_GROUP if section in changed]:
+            raise ConfigError(f"{self.source}: variants.{variant}.{fixed[0]} cannot be changed by a variant")
+        for more in (common, METHODS[method], sampled, changed, {"engine": dict(engine)}):
             values = _merged(values, more)
+        drawn = values["clustering"].get("representatives", 1)
+        if method not in UNCLUSTERED and x + drawn - 1 > k:
+            return None
         return config.from_values(values, source=self.source)
+
+
+def _combinations(keys: _Keys, method: Method) -> list[tuple[str, int, int]]:
+    """The variants, k and x of a method; what it does not have is empty, or 1."""
+    if method in PLAIN:
+        return [("", 1, 1)]
+    if method in UNCLUSTERED:
+        return [("", k, 1) for k in keys.k]
+    return list(product(keys.variants, keys.k, keys.x))
 
 
 def load(path: Path) -> Grid:

@@ -17,7 +17,7 @@ from reproduction.records import CHECKED, OnNote
 
 FORMAT: Literal["disavow-result/1"] = "disavow-result/1"
 
-RowName = Literal[
+PaperRow = Literal[
     "MNIST-iid",
     "MNIST-noniid",
     "FMNIST-iid",
@@ -27,10 +27,37 @@ RowName = Literal[
     "CelebA-iid",
     "CelebA-noniid",
 ]
+"""The rows of the paper's tables."""
+SkewRow = Literal[
+    "MNIST-dirichlet0.3",
+    "MNIST-dirichlet0.1",
+    "MNIST-labels2",
+    "CIFAR10-dirichlet0.3",
+    "CIFAR10-dirichlet0.1",
+    "CIFAR10-labels2",
+]
+"""Rows whose clients hold different labels, which the paper does not have."""
+RowName = Literal[PaperRow, SkewRow]
 Network = Literal["lenet5", "resnet-mini", "convnet"]
-Method = Literal["fedavg", "federaser", "federaser-1", "federaser-plain", "published", "sticky", "retention"]
+Method = Literal[
+    "fedavg",
+    "fedavg-sampled",
+    "federaser",
+    "federaser-1",
+    "federaser-plain",
+    "published",
+    "sticky",
+    "sticky-3",
+    "retention",
+]
 PLAIN: frozenset[Method] = frozenset({"fedavg", "federaser", "federaser-1", "federaser-plain"})
 """Methods over plain federated averaging: they have neither k nor x, and both stand as 1."""
+UNCLUSTERED: frozenset[Method] = PLAIN | {"fedavg-sampled"}
+"""Methods without clusters: x stands as 1. `fedavg-sampled` has a k: 1/k of the clients take part in a round."""
+
+EDITION = 2
+"""Of the grids. It is raised when the code changes what runs come to; tables show lines of one edition alone.
+2: weights by size classes, the criterion within the drawn cluster, filled sticky clusters."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
@@ -41,11 +68,12 @@ Number = Annotated[int, Field(ge=1)]
 def named(row: str) -> str:
     """What a row is called: the paper's scripts call non-iid what are clients of unequal sizes and equal labels.
 
-    >>> named("MNIST-noniid"), named("MNIST-iid")
-    ('MNIST, unequal sizes', 'MNIST, iid')
+    >>> named("MNIST-noniid"), named("MNIST-iid"), named("CIFAR10-dirichlet0.1"), named("MNIST-labels2")
+    ('MNIST, unequal sizes', 'MNIST, iid', 'CIFAR10, Dirichlet 0.1', 'MNIST, two labels')
     """
-    data, spread = row.split("-")
-    return f"{data}, {'unequal sizes' if spread == 'noniid' else spread}"
+    data, partition = row.split("-")
+    said = {"noniid": "unequal sizes", "labels2": "two labels"}
+    return f"{data}, {said.get(partition, partition.replace('dirichlet', 'Dirichlet '))}"
 
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
@@ -112,6 +140,28 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
+class ClusterWidth:
+    """How alike the members of a cluster are; means over the trained rounds."""
+
+    over_update: Amount
+    """Mean spread of the clusters, as a multiple of the median norm of an update."""
+    over_random: Amount
+    """The same, as a multiple of the mean spread of random groups of the same sizes: 1 is no more alike."""
+    pairs_within: Share
+    """Of all pairs of a round's clients, those that lie within the largest spread of a cluster."""
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
+class Hidden:
+    """log10 γ composed over the standing rounds, of clients who are still there; see `disavow.proof.bounds`."""
+
+    median_composed: Amount
+    """The median over clients."""
+    worst_composed: Amount
+    """Of the client for which it is largest."""
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Line:
     """A run that was finished: what was asked, and every round and request of it.
 
@@ -123,9 +173,10 @@ class Line:
     row: RowName
     network: Network
     method: Method
-    """`federaser-1`: with interval 1; `federaser-plain`: that, with uncompressed updates; `published`: the paper's,
-    fresh clusters each round; `sticky`: ours, sticky clusters (older lines: and the criterion `neighbourhood`);
-    `retention`: ours, with a budget of bytes."""
+    """`fedavg-sampled`: a random 1/k of the clients a round, no clusters; `federaser-1`: with interval 1;
+    `federaser-plain`: that, with uncompressed updates; `published`: the paper's, fresh clusters each round;
+    `sticky`: ours, sticky clusters (edition 1: and the criterion `neighbourhood`); `sticky-3`: that, with three
+    representatives a cluster; `retention`: ours, with a budget of bytes."""
     k: Number
     x: Number
     seed: Count
@@ -147,11 +198,21 @@ class Line:
     averaged: tuple[Share, ...] | None = None
     """Accuracy of the mean of the newest models, as of each of the last standing rounds: see `quantities`. None: it
     was not measured."""
+    edition: Number = 1
+    """Of the grid; see `EDITION`."""
+    variant: str = ""
+    """The grid's name of settings that were changed for this run; see `grid`."""
+    width: ClusterWidth | None = None
+    """None without clusters, and in lines of edition 1."""
+    hidden: Hidden | None = None
+    """None without noise or clusters, and in lines of edition 1."""
 
     @model_validator(mode="after")
     def _baselines_have_no_clusters(self) -> Self:
-        if self.method in PLAIN and (self.k, self.x) != (1, 1):
-            raise ValueError(f"{self.method} has k = 1 and x = 1")
+        if self.method in PLAIN and self.k != 1:
+            raise ValueError(f"{self.method} has k = 1")
+        if self.method in UNCLUSTERED and self.x != 1:
+            raise ValueError(f"{self.method} has x = 1")
         if self.x > self.k:
             raise ValueError(f"x = {self.x} is more than k = {self.k}")
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from reproduction.lines import Line
+from reproduction.series import answers
 
 SETTLED = 10
 """Rounds at the end of a run over which its accuracy is averaged."""
@@ -47,3 +48,48 @@ def retrained_rounds(line: Line) -> float:
 def megabytes(line: Line) -> float:
     """On disk at the end; a megabyte is 10⁶ bytes."""
     return line.bytes.total / 1e6
+
+
+def rollbacks_per_request(line: Line) -> float | None:
+    """The share of the requests that had to be answered by a rollback; none without requests."""
+    return fmean(request.verdict == "rollback" for request in line.requests) if line.requests else None
+
+
+def client_epochs(line: Line) -> float:
+    """Local epochs of the whole run, summed over clients: training, requests, and rounds trained on top."""
+    return line.client_epochs
+
+
+def accuracy_at_answers(line: Line) -> float | None:
+    """Mean over the requests of the accuracy right after each was answered; none without requests."""
+    return fmean(found) if (found := answers(line)) else None
+
+
+def accuracy_at_last_answer(line: Line) -> float | None:
+    """The accuracy right after the last request was answered; none without requests."""
+    return found[-1] if (found := answers(line)) else None
+
+
+def width_over_random(line: Line) -> float | None:
+    """Mean spread of the clusters, as a multiple of that of random groups; none without clusters."""
+    return line.width.over_random if line.width else None
+
+
+def width_over_update(line: Line) -> float | None:
+    """Mean spread of the clusters, as a multiple of the median update's norm; none without clusters."""
+    return line.width.over_update if line.width else None
+
+
+def median_odds(line: Line) -> float | None:
+    """log10 of the odds over all standing rounds, of the median client; none where nothing hides anybody."""
+    return line.hidden.median_composed if line.hidden else None
+
+
+def worst_odds(line: Line) -> float | None:
+    """The same of the client that is worst off."""
+    return line.hidden.worst_composed if line.hidden else None
+
+
+def distance_to_fedavg(line: Line) -> float | None:
+    """L2 distance of the last model to FedAvg's; none where that was not at hand."""
+    return line.distance_to_fedavg[-1] if line.distance_to_fedavg else None

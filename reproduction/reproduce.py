@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from disavow.errors import ConfigError
-from reproduction import figures, grid, lines, odds_lines, tables, work_report
+from reproduction import backdoor, backdoor_table, figures, grid, lines, odds_lines, studies, tables, work_report
 from reproduction.composed_odds import composed_odds_table
 from reproduction.drawing import METHODS
 from reproduction.grid import Grid
-from reproduction.lines import Line, Network
+from reproduction.lines import EDITION, Line, Network
 from reproduction.records import OnNote
 from reproduction.storage_table import storage as storage_table
 from reproduction.table import Table
@@ -27,11 +27,17 @@ class Results:
     folder: Path
     quick: bool = False
     on_note: OnNote = lambda note: None
+    edition: int = EDITION
 
     @property
     def odds_file(self) -> Path:
         """Where the study of odds keeps its lines."""
         return self.folder / f"odds{'-quick' * self.quick}.jsonl"
+
+    @property
+    def backdoor_file(self) -> Path:
+        """Where the study of backdoors keeps its lines."""
+        return self.folder / f"backdoor{'-quick' * self.quick}.jsonl"
 
     @property
     def work_file(self) -> Path:
@@ -43,17 +49,24 @@ class Results:
         """Where the work of a month of requests is kept."""
         return self.folder / "purge-work.md"
 
-    def lines(self, study: str = "") -> list[Line]:
-        """Every run of a study that is finished; of the paper's tables, where none is named."""
+    def lines(self, study: str = "", edition: int | None = None) -> list[Line]:
+        """Every run of a study that is finished; of the paper's tables, where none is named.
+
+        Args:
+            study: As the grid names it.
+            edition: Of the grid; None: the one that tables are to show.
+
+        """
         patterns = [f"{study}-*.jsonl"] if study else [f"{network}-*.jsonl" for network in get_args(Network)]
         files = [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
         found = [line for file in files for line in lines.read(file, self.on_note)]
-        return [line for line in lines.latest(found) if line.quick == self.quick]
+        wanted = edition or self.edition
+        return [line for line in lines.latest(found) if line.quick == self.quick and line.edition == wanted]
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """A table or a figure. `grid` holds the runs of it; without one it is the study of odds, or the work."""
+    """A table or a figure. `grid` holds the runs of it; without one it has runs of its own, or none."""
 
     about: str
     make: Make
@@ -92,13 +105,32 @@ def _unlearning_time(results: Results, out: Path, network: Network) -> list[Path
 
 
 def _storage(results: Results, out: Path, network: Network) -> list[Path]:
-    found = results.lines("storage")
+    found = results.lines("storage", grid.packaged("storage").edition)
     drawn = figures.storage(found, out / "storage", network=network)
     return [*_written(storage_table(found, network), out / "storage"), *drawn]
 
 
 def _distance(results: Results, out: Path, network: Network) -> list[Path]:
     return list(figures.distance_to_fedavg(results.lines(), out / "distance-to-fedavg", network=network))
+
+
+def _study(name: str) -> Make:
+    def make(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows all of its own
+        points = grid.packaged(name).points(quick=results.quick)
+        table = studies.study_table(studies.STUDIES[name], points, results.lines(points[0].study))
+        return _written(table, out / name)
+
+    return make
+
+
+def _skew(results: Results, out: Path, network: Network) -> list[Path]:
+    written = _study("skew")(results, out, network)
+    return [*written, *figures.skew(results.lines("skew"), out / "skew")]
+
+
+def _backdoor(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows all of its own
+    found = backdoor.read(results.backdoor_file, results.on_note)
+    return _written(backdoor_table.backdoor(found, quick=results.quick), out / BACKDOOR)
 
 
 def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it has one of its own
@@ -109,11 +141,23 @@ def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa:
     return [*figures.odds(before, out / "odds"), table, *figures.composed_odds(found, out / "odds-composed")]
 
 
+def _lacks(results: Results, report: Path) -> bool:
+    """Say whether a report was not made yet, to whoever looks on: other tables are rendered without it."""
+    lacking = not report.exists()
+    if lacking:
+        results.on_note(f"{report} is not there: {report.stem} was not run")
+    return lacking
+
+
 def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - no network plays a part
+    if _lacks(results, results.work_file):
+        return []
     return list(figures.work(work_report.read(results.work_file), out / "work"))
 
 
 def _purge_work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - nor here
+    if _lacks(results, results.purge_work_file):
+        return []
     try:
         text = results.purge_work_file.read_text(encoding="utf-8")
     except OSError as error:
@@ -124,24 +168,39 @@ def _purge_work(results: Results, out: Path, network: Network) -> list[Path]:  #
     return [written]
 
 
-ODDS, WORK, PURGE_WORK = "odds", "work", "purge-work"
+ODDS, WORK, PURGE_WORK, BACKDOOR = "odds", "work", "purge-work", "backdoor"
+
+
+def _tables_of(grid_name: Network, prefix: str, title: str) -> dict[str, Artefact]:
+    """The tables of a network."""
+    kinds: dict[str, tuple[str, Callable[[Iterable[Line], Network], Table]]] = {
+        "accuracy": (f"accuracy of {title}", tables.accuracy),
+        "time": (f"time and work per request, {title}", tables.time),
+        "answers": (f"accuracy at the answer and work of whole runs, {title}", tables.answers),
+    }
+    return {
+        f"{prefix}-{kind}": Artefact(about, _table(of, f"{prefix}-{kind}"), grid_name)
+        for kind, (about, of) in kinds.items()
+    }
+
 
 ARTEFACTS: dict[str, Artefact] = {
-    "lenet5-accuracy": Artefact("accuracy of LeNet5", _table(tables.accuracy, "lenet5-accuracy"), "lenet5"),
-    "resnet-accuracy": Artefact(
-        "accuracy of ResNet-mini", _table(tables.accuracy, "resnet-accuracy"), "resnet-mini"
-    ),
-    "lenet5-time": Artefact("time per request, LeNet5", _table(tables.time, "lenet5-time"), "lenet5"),
-    "resnet-time": Artefact("time per request, ResNet-mini", _table(tables.time, "resnet-time"), "resnet-mini"),
+    **_tables_of("lenet5", "lenet5", "LeNet5"),
+    **_tables_of("resnet-mini", "resnet", "ResNet-mini"),
+    **_tables_of("convnet", "convnet", "ConvNet"),
     "accuracy-curves": Artefact("accuracy over rounds", _curves, "convnet", "convnet"),
     "unlearning-time": Artefact("time spent on requests over rounds", _unlearning_time, "convnet", "convnet"),
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
+    "skew": Artefact("clients with different labels", _skew, "skew"),
+    "large-k": Artefact("what brings accuracy back at large k", _study("large-k"), "large-k"),
+    "trade-off": Artefact("accuracy, rollbacks and odds against Δ and s", _study("trade-off"), "trade-off"),
+    BACKDOOR: Artefact("what is left of a leaver's backdoor after each kind of answer", _backdoor),
     WORK: Artefact("client-epochs per request over many streams", _work),
     PURGE_WORK: Artefact("client-epochs of a month of requests that is purged once", _purge_work),
     ODDS: Artefact("accuracy against the odds, for more and more clients", _odds),
 }
-"""Everything by name; the first eight are the paper's, the others ours."""
+"""Everything by name."""
 
 ALL = "all"
 
@@ -166,4 +225,4 @@ def network_of(made: Artefact, network: Network | None) -> Network:
     """Whose runs an artefact shows."""
     if made.network is not None:
         return network or made.network
-    return "resnet-mini" if made.grid == "resnet-mini" else "lenet5"
+    return cast("Network", made.grid) if made.grid in get_args(Network) else "lenet5"

@@ -23,8 +23,9 @@ from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
 from disavow.runs import Prepared
 from reproduction import provenance
+from reproduction.cluster_measures import WidthMeter, hidden
 from reproduction.grid import Point
-from reproduction.lines import Disk, Line, Request, Round
+from reproduction.lines import UNCLUSTERED, Disk, Hidden, Line, Request, Round
 from reproduction.quantities import MEAN_OF, SETTLED
 from reproduction.sharing import SharedEngine
 
@@ -66,9 +67,18 @@ def run_point(
         seconds = _Clock(engine).now() - started
         models = _standing_models(run) if point.method != "retention" else None
         averaged = None if models is None else _averaged(run, models)
+        odds = None if point.method in UNCLUSTERED else hidden(run)
     fedavg = models if point.method == "fedavg" else None
     distances = _distances(models, reference if fedavg is None else fedavg)
-    line = _line(point, witness, seconds=seconds, disk=measured(directory), distances=distances, averaged=averaged)
+    line = _line(
+        point,
+        witness,
+        seconds=seconds,
+        disk=measured(directory),
+        distances=distances,
+        averaged=averaged,
+        odds=odds,
+    )
     shutil.rmtree(directory)
     shutil.rmtree(workroom / "openings", ignore_errors=True)
     return Done(line, fedavg)
@@ -82,6 +92,7 @@ def _line(
     disk: Disk,
     distances: tuple[float, ...] | None,
     averaged: tuple[float, ...] | None,
+    odds: Hidden | None,
 ) -> Line:
     """What is kept of a run: where it comes from, what happened in it, and what it took."""
     return Line(
@@ -105,6 +116,10 @@ def _line(
         bytes=disk,
         distance_to_fedavg=distances,
         averaged=averaged,
+        edition=point.edition,
+        variant=point.variant,
+        width=witness.width.mean,
+        hidden=odds,
     )
 
 
@@ -126,6 +141,7 @@ class _Witness:
         self.requests: list[Request] = []
         self._run, self._engine, self._clock, self._on_executed = run, engine, _Clock(engine), on_executed
         self._erasing = False
+        self.width = WidthMeter()
         self._mark()
 
     def train(self) -> None:
@@ -157,6 +173,8 @@ class _Witness:
                 shared=self._engine.shared > self._shared,
             )
         )
+        if not self._erasing:
+            self.width.add(self._run, summary, self._engine.newest)
         self._on_executed(self.rounds[-1])
         self._mark()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import TypeVar
 
-from reproduction.lines import PLAIN, Line, Method, Network
+from disavow.compare.report import Estimate
+from reproduction.lines import UNCLUSTERED, Line, Method, Network
 
 XS = (2, 3, 4)
 """The degrees of deniability of the paper; its cells are means over them."""
@@ -22,17 +23,56 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Cell:
-    """Runs that differ in x and seed alone, as one number: the mean over x of the means over seeds.
+    """Runs that differ in x and seed alone, as one number: the mean over seeds of the means over x.
 
-    `std` is the population standard deviation over x, as in the paper (whose CelebA rows have the sample one:
-    182.4 for 105.3 in a cell where two of three are nearly 0); none for the baselines, which have no x.
+    `interval` is half of Student's 95 % interval over seeds, each of which has a stream of requests of its own;
+    None with one seed. The paper's is the standard deviation over x, which says nothing of other seeds.
     """
 
     mean: float
-    std: float | None
+    interval: float | None
     xs: tuple[int, ...]
     runs: int
     seeds: tuple[int, ...]
+    possible: tuple[int, ...] = XS
+    """Every x of the paper that could be run; `NO_X` for methods without."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every x was run."""
+        return self.xs == self.possible
+
+
+def possible_xs(method: Method, k: int) -> tuple[int, ...]:
+    """The paper's x that a method can have: of a cluster of k, x + s - 1 must be able to survive.
+
+    >>> possible_xs("sticky-3", 4), possible_xs("sticky", 4), possible_xs("fedavg-sampled", 4)
+    ((2,), (2, 3, 4), (1,))
+    """
+    if method in UNCLUSTERED:
+        return NO_X
+    return tuple(x for x in XS if x + (2 if method == "sticky-3" else 0) <= k)
+
+
+def cell_of(found: Sequence[tuple[Line, float]], possible: tuple[int, ...]) -> Cell:
+    """Put runs together, each with its value.
+
+    Args:
+        found: At least one.
+        possible: Every x that could have been run.
+
+    """
+    seeds = tuple(sorted({line.seed for line, _ in found}))
+    over_seeds = Estimate(tuple(fmean(value for line, value in found if line.seed == seed) for seed in seeds))
+    interval = over_seeds.interval
+    return Cell(
+        mean=over_seeds.mean,
+        interval=None if interval is None else (interval.high - interval.low) / 2,
+        xs=tuple(sorted({line.x for line, _ in found})),
+        runs=len(found),
+        seeds=seeds,
+        possible=possible,
+    )
 
 
 @dataclass(frozen=True)
@@ -53,15 +93,7 @@ class Selection:
         found = [(line, value) for line in self.runs(row, method, k) if (value := quantity(line)) is not None]
         if not found:
             return None
-        xs = tuple(sorted({line.x for line, _ in found}))
-        means = [fmean(value for line, value in found if line.x == x) for x in xs]
-        return Cell(
-            mean=fmean(means),
-            std=None if method in PLAIN else pstdev(means),
-            xs=xs,
-            runs=len(found),
-            seeds=tuple(sorted({line.seed for line, _ in found})),
-        )
+        return cell_of(found, possible_xs(method, k))
 
     def baseline(self, line: Line, method: Method = "fedavg") -> Line | None:
         """The run of a baseline on the same row with the same seed, and so with the same requests."""
@@ -87,7 +119,7 @@ def select(lines: Iterable[Line], network: Network, methods: Sequence[Method] | 
     wanted = [line for line in lines if line.network == network and (methods is None or line.method in methods)]
     full = [line for line in wanted if not line.quick]
     chosen = full or wanted
-    once = {(line.row, line.method, line.k, line.x, line.seed): line for line in chosen}
+    once = {(line.row, line.method, line.variant, line.k, line.x, line.seed): line for line in chosen}
     return Selection(
         lines=tuple(once.values()),
         quick=bool(wanted) and not full,

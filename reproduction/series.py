@@ -23,6 +23,22 @@ def served(line: Line) -> Series:
     return [accuracy for _, accuracy in found]
 
 
+def answers(line: Line) -> Series:
+    """Test accuracy of the model that is served right after each request was answered.
+
+    FedEraser rebuilds fewer rounds than it undoes, and the others are trained on top, after the answer.
+    """
+    found, position, standing = [], 0, 0
+    for request in line.requests:
+        while standing < request.after_round:
+            standing = line.rounds[position].number
+            position += 1
+        position += request.rounds
+        standing = line.rounds[position - 1].number
+        found.append(line.rounds[position - 1].accuracy)
+    return found
+
+
 def spent(line: Line, on: Literal["seconds", "client_epochs"]) -> Series:
     """What all requests up to each round had taken together."""
     last = max((done.number for done in line.rounds), default=0)

@@ -39,7 +39,7 @@ class SharedEngine:
     """An engine that several runs use, one after the other. Closing a run does not close it; `end` does.
 
     `saved_seconds` counts the training that was taken from earlier runs, `trained` and `shared` the rounds.
-    `client_epochs` counts what was asked for, whoever trained it.
+    `client_epochs` counts what was asked for, whoever trained it. `newest` are the updates that were given last.
     """
 
     def __init__(self, engine: Engine, *, epochs: int, room: int = ROOM) -> None:
@@ -49,6 +49,7 @@ class SharedEngine:
         self.client_epochs = 0
         self.trained = 0
         self.shared = 0
+        self.newest: Updates | None = None
 
     def train(
         self, model: Model, clients: Sequence[str], round_number: int, *, epochs: int | None = None
@@ -62,6 +63,7 @@ class SharedEngine:
             self._kept.move_to_end(key)
             self.saved_seconds += known.seconds
             self.shared += 1
+            self.newest = known.updates
             return known.updates
         started = time.perf_counter()
         updates = self._engine.train(model, clients, round_number, epochs=epochs)
@@ -69,6 +71,7 @@ class SharedEngine:
             torch.cuda.synchronize(updates.vectors.device)  # or the seconds would be those of asking
         self._keep(key, _Trained(updates, time.perf_counter() - started))
         self.trained += 1
+        self.newest = updates
         return updates
 
     def _keep(self, key: _Key, trained: _Trained) -> None:

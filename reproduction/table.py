@@ -9,17 +9,19 @@ import pandas as pd
 
 from reproduction.lines import Line, Method, Network
 from reproduction.markdown import NOT_RUN, Piece, Remarks
-from reproduction.selection import NO_X, XS, Cell, Selection
+from reproduction.selection import Cell, Selection
 
 Show = Callable[[float], str]
 
 TITLES: dict[Method, str] = {
     "fedavg": "fedAvg",
+    "fedavg-sampled": "fedAvg 1/k",
     "federaser": "fedEraser",
     "federaser-1": "fedEraser Δt=1",
     "federaser-plain": "fedEraser Δt=1, plain float32",
     "published": "published",
     "sticky": "sticky",
+    "sticky-3": "sticky s=3",
     "retention": "retention",
 }
 """What methods are called in tables and figures."""
@@ -41,14 +43,26 @@ class Value:
     quantity: str
     paper: float | None
     ours: float | None
-    std: float | None
-    """Over x."""
+    interval: float | None
+    """Half of Student's 95 % interval over seeds."""
     runs: int
     seeds: int
+    variant: str = ""
+    network: str = ""
+    """Where a table has several."""
 
     @classmethod
     def of(
-        cls, table: str, row: str, method: Method, k: int, quantity: str, paper: float | None, cell: Cell | None
+        cls,
+        table: str,
+        row: str,
+        method: Method,
+        k: int,
+        quantity: str,
+        paper: float | None,
+        cell: Cell | None,
+        variant: str = "",
+        network: str = "",
     ) -> Value:
         """The value of a cell."""
         return cls(
@@ -60,9 +74,11 @@ class Value:
             quantity=quantity,
             paper=paper,
             ours=None if cell is None else cell.mean,
-            std=None if cell is None else cell.std,
+            interval=None if cell is None else cell.interval,
             runs=0 if cell is None else cell.runs,
             seeds=0 if cell is None else len(cell.seeds),
+            variant=variant,
+            network=network,
         )
 
 
@@ -101,16 +117,17 @@ def column(method: Method, k: int) -> str:
     return method if k == 1 else f"k{k}"
 
 
-def text(cell: Cell | None, show: Show, remarks: Remarks, seeds: int, *, deviation: bool = True) -> str:
-    """A cell in words: mean ± standard deviation, marked where some x, or some of so many seeds, are missing."""
+def text(cell: Cell | None, show: Show, remarks: Remarks, seeds: int, *, interval: bool = True) -> str:
+    """A cell in words: mean ± interval, marked where some x, or some of so many seeds, are missing."""
     if cell is None:
         return NOT_RUN
     shown = show(cell.mean)
-    if deviation and cell.std is not None and len(cell.xs) > 1:
-        shown += f" ± {show(cell.std)}"
+    if interval and cell.interval is not None:
+        shown += f" ± {show(cell.interval).removeprefix('+')}"
     missing = []
-    if cell.xs not in (XS, NO_X):
-        missing.append(f"{len(cell.xs)} of {len(XS)} x were run ({', '.join(map(str, cell.xs))})")
+    if not cell.whole:
+        possible = len(cell.possible)
+        missing.append(f"{len(cell.xs)} of {possible} x were run ({', '.join(map(str, cell.xs))})")
     if len(cell.seeds) < seeds:
         missing.append(f"{len(cell.seeds)} of {seeds} seeds were run")
     return shown + (f" {remarks.mark(', '.join(missing))}" if missing else "")

@@ -1,48 +1,66 @@
-"""The paper's tables, ours beside it: accuracy, time and work per request, disk."""
+"""The paper's tables, ours beside it: accuracy, time and work per request, disk; and models at the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import fmean
 from typing import get_args
 
 from reproduction import published
-from reproduction.lines import PLAIN, Line, Method, Network, RowName, named
+from reproduction.lines import PLAIN, Line, Method, Network, PaperRow, named
 from reproduction.markdown import NOT_MEASURED, NOT_RUN, Piece, Remarks
 from reproduction.numbers import amount, points, share, times
 from reproduction.quantities import (
     MEAN_OF,
     SETTLED,
+    accuracy_at_answers,
+    accuracy_at_last_answer,
     averaged_accuracy,
+    client_epochs,
     client_epochs_per_request,
+    megabytes,
     seconds_per_request,
     settled_accuracy,
 )
 from reproduction.quantities import accuracy as accuracy_of
-from reproduction.selection import KS, Cell, Quantity, Selection, select
+from reproduction.selection import KS, Cell, Quantity, Selection, cell_of, possible_xs, select
 from reproduction.storage_table import storage
 from reproduction.table import NETWORKS, TITLES, Show, Table, Value, column, provenance, text
 
-__all__ = ["accuracy", "storage", "time"]
+__all__ = ["accuracy", "answers", "storage", "time"]
 
-ROWS: tuple[RowName, ...] = get_args(RowName)
+ROWS: tuple[PaperRow, ...] = get_args(PaperRow)
 BASELINES: tuple[Method, ...] = ("fedavg", "federaser")
-CLUSTERED: tuple[Method, ...] = ("published", "sticky")
+CLUSTERED: tuple[Method, ...] = ("published", "sticky", "sticky-3")
+OF_A_K: tuple[Method, ...] = (*CLUSTERED, "fedavg-sampled")
+"""Methods that have a k."""
 COLUMNS: tuple[tuple[Method, int], ...] = (
     *((method, 1) for method in BASELINES),
-    *((method, k) for k in KS for method in CLUSTERED),
+    *((method, k) for k in KS for method in OF_A_K),
 )
 PAIRS = (KS[:2], KS[2:])
 """Sizes of clusters that share a piece, so that it fits on a page."""
 
+_HEADINGS: dict[Method, str] = {
+    "published": "published",
+    "sticky": "sticky",
+    "sticky-3": "s=3",
+    "fedavg-sampled": "1/k",
+}
+"""Where columns are narrow."""
+
 _SHORT: dict[Network, str] = {"lenet5": "lenet5", "resnet-mini": "resnet", "convnet": "convnet"}
 
 _METHODS = (
-    "*paper*: as printed. *published*: the paper's method on correct code (fresh clusters in each round). "
-    "*sticky*: ours (sticky clusters); its runs were judged by the retired criterion `neighbourhood`, so that they "
-    "roll back too seldom; `python -m reproduction work` has the work of sticky clusters as it is. *unequal sizes* "
-    "is the paper's noniid. Cells of a k are the mean ± the standard deviation over x = 2, 3, 4."
+    "*paper*: as printed, ± its standard deviation over x. *published*: the paper's method on correct code (fresh "
+    "clusters in each round, one representative). *sticky*: ours, sticky clusters with one representative; *s=3*: "
+    "with three, for which a cluster of four can keep enough survivors at x = 2 alone. *fedAvg 1/k*: a random 1/k "
+    "of the clients in each round, no clusters, retrained from scratch when somebody leaves who took part. "
+    "*unequal sizes* is the paper's noniid. Cells of a k are means over x = 2, 3, 4 and seeds, ± half of Student's "
+    "95 % interval over seeds, each with a stream of requests of its own."
 )
 
 
@@ -60,7 +78,7 @@ CellOf = Callable[[Selection, str, Method, int], Cell | None]
 
 def accuracy(lines: Iterable[Line], network: Network) -> Table:
     """Test accuracy after the last round and all requests: the paper's Tables 2 and 3."""
-    selection = select(lines, network, (*BASELINES, *CLUSTERED))
+    selection = select(lines, network, (*BASELINES, *OF_A_K))
     name = f"{_SHORT[network]}-accuracy"
     table = _printed(name)
     worst: list[tuple[str, str, CellOf]] = [
@@ -77,8 +95,8 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
         about=(_METHODS, *provenance(selection, name)),
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
-            *(_clustered(selection, "Test accuracy", table, ks, accuracy_of, share) for ks in PAIRS),
-            *(_wide(selection, caption, cell, points, NOT_MEASURED) for caption, _, cell in worst),
+            *(_clustered(selection, "Test accuracy", table, k, accuracy_of, share) for k in KS),
+            *(_wide(selection, said, ks, cell, points, NOT_MEASURED) for said, _, cell in worst for ks in PAIRS),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
@@ -89,7 +107,7 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
 
 def time(lines: Iterable[Line], network: Network) -> Table:
     """What a request takes, in seconds and in client-epochs, and how many times less than retraining it is."""
-    selection = select(lines, network, (*BASELINES, *CLUSTERED))
+    selection = select(lines, network, (*BASELINES, *OF_A_K))
     name = f"{_SHORT[network]}-time"
     table = _printed(name)
     work, work_ratio = "Client-epochs per request", partial(_ratio, quantity=client_epochs_per_request)
@@ -106,11 +124,11 @@ def time(lines: Iterable[Line], network: Network) -> Table:
         ),
         pieces=(
             _baselines(selection, "Seconds per request, the baselines", table, seconds_per_request, amount),
-            *(_clustered(selection, "Seconds per request", table, ks, seconds_per_request, amount) for ks in PAIRS),
+            *(_clustered(selection, "Seconds per request", table, k, seconds_per_request, amount) for k in KS),
             _baselines(selection, f"{work}, the baselines", None, client_epochs_per_request, amount),
-            _wide(selection, work, _of(client_epochs_per_request), amount),
-            *(_ratios(selection, table, ks) for ks in PAIRS),
-            _wide(selection, f"{_LESS}, in client-epochs", work_ratio, _times),
+            *(_clustered(selection, work, None, k, client_epochs_per_request, amount) for k in KS),
+            *(_ratios(selection, table, k) for k in KS),
+            *(_wide(selection, f"{_LESS}, in client-epochs", ks, work_ratio, _times) for ks in PAIRS),
         ),
         values=(
             *_values(selection, name, "seconds-per-request", table, seconds_per_request),
@@ -119,6 +137,90 @@ def time(lines: Iterable[Line], network: Network) -> Table:
             *_ratio_values(selection, name, "client-epochs-ratio", None, client_epochs_per_request),
         ),
     )
+
+
+def answers(lines: Iterable[Line], network: Network) -> Table:
+    """What is served at the moment of the answer, beside retraining; and the work of whole runs."""
+    selection = select(lines, network, (*BASELINES, *OF_A_K))
+    name = f"{_SHORT[network]}-answers"
+    quantities: list[tuple[str, str, CellOf, Show]] = [
+        ("Accuracy, mean over all answers", "accuracy-at-answers", _minus(accuracy_at_answers), points),
+        ("Accuracy at the last answer", "accuracy-at-last-answer", _minus(accuracy_at_last_answer), points),
+        ("Work of the whole run", "total-work-share", _over(client_epochs), share),
+    ]
+    return Table(
+        name=name,
+        title=f"At the answer, {NETWORKS[network]}",
+        about=(
+            _METHODS,
+            "Accuracies are those of the model that is served right after a request was answered, minus that of "
+            "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) is "
+            "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
+            "with retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the "
+            "end, as a multiple of those of sticky clusters after the same requests.",
+            *provenance(selection, name),
+        ),
+        pieces=(
+            _eraser(selection, quantities),
+            *(
+                _wide(selection, caption, (k,), cell, show, interval=True)
+                for caption, _, cell, show in quantities
+                for k in KS
+            ),
+        ),
+        values=tuple(
+            Value.of(name, row, method, k, what, None, cell(selection, row, method, k))
+            for _, what, cell, _ in quantities
+            for row in ROWS
+            for method, k in COLUMNS
+            if method != "fedavg"
+        ),
+    )
+
+
+def _eraser(selection: Selection, quantities: Sequence[tuple[str, str, CellOf, Show]]) -> Piece:
+    remarks, rows = Remarks(), []
+    for row in ROWS:
+        shown = [(cell(selection, row, "federaser", 1), show) for _, _, cell, show in quantities]
+        shown.append((_disk(selection, row), times))
+        cells = [text(cell, show, remarks, len(selection.seeds)) for cell, show in shown]
+        rows.append((named(row), *cells))
+    headings = ("all answers", "the last", "work", "disk")
+    return Piece("fedEraser beside retraining", ("", *headings), tuple(rows), remarks.by_mark())
+
+
+def _disk(selection: Selection, row: str) -> Cell | None:
+    """The bytes of fedEraser, as a multiple of the mean of sticky clusters' of the same seed."""
+    found = []
+    for line in selection.runs(row, "federaser"):
+        sticky = (one for k in KS for one in selection.runs(row, "sticky", k) if one.seed == line.seed)
+        if ours := [megabytes(one) for one in sticky]:
+            found.append((line, megabytes(line) / fmean(ours)))
+    return cell_of(found, possible_xs("federaser", 1)) if found else None
+
+
+def _beside_fedavg(quantity: Quantity, combined: Callable[[float, float], float]) -> CellOf:
+    """Each run beside fedAvg's of the same seed."""
+
+    def cell(selection: Selection, row: str, method: Method, k: int) -> Cell | None:
+        found = [
+            (line, combined(ours, theirs))
+            for line in selection.runs(row, method, k)
+            if (base := selection.baseline(line)) is not None
+            and (ours := quantity(line)) is not None
+            and (theirs := quantity(base)) is not None
+        ]
+        return cell_of(found, possible_xs(method, k)) if found else None
+
+    return cell
+
+
+def _minus(quantity: Quantity) -> CellOf:
+    return _beside_fedavg(quantity, lambda ours, theirs: ours - theirs)
+
+
+def _over(quantity: Quantity) -> CellOf:
+    return _beside_fedavg(quantity, lambda ours, theirs: ours / theirs if theirs else float("inf"))
 
 
 def _printed(name: str) -> published.TableName | None:
@@ -158,43 +260,47 @@ def _clustered(
     selection: Selection,
     caption: str,
     table: published.TableName | None,
-    ks: Sequence[int],
+    k: int,
     quantity: Quantity,
     show: Show,
 ) -> Piece:
-    """For each k the paper's cell, the paper's method, ours."""
+    """For one k the paper's cell, the paper's method, ours, and as many clients without clusters."""
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [named(row)]
-        for k in ks:
-            cells.append(_paper_text(table, row, "published", k))
-            for method in CLUSTERED:
-                found = selection.cell(row, method, k, quantity)
-                cells.append(text(found, show, remarks, len(selection.seeds)))
+        cells: list[str] = [named(row), *([_paper_text(table, row, "published", k)] if table else [])]
+        for method in OF_A_K:
+            found = selection.cell(row, method, k, quantity)
+            cells.append(text(found, show, remarks, len(selection.seeds)))
         rows.append(tuple(cells))
-    headings = (f"k={k} {whose}" for k in ks for whose in ("paper", *CLUSTERED))
-    return Piece(f"{caption}, k = {ks[0]} and {ks[1]}", ("", *headings), tuple(rows), remarks.by_mark())
+    whose = (*(["paper"] if table else []), *(TITLES[method] for method in OF_A_K))
+    return Piece(f"{caption}, k = {k}", ("", *(f"k={k} {each}" for each in whose)), tuple(rows), remarks.by_mark())
 
 
-def _wide(selection: Selection, caption: str, cell: CellOf, show: Show, lacking: str = NOT_RUN) -> Piece:
-    """Every k, without the paper, which has nothing to put beside it, and without deviations.
+def _wide(
+    selection: Selection,
+    caption: str,
+    ks: Sequence[int],
+    cell: CellOf,
+    show: Show,
+    lacking: str = NOT_RUN,
+    *,
+    interval: bool = False,
+) -> Piece:
+    """Some k, without the paper, which has nothing to put beside it.
 
     `lacking` stands where there are runs, but not what the piece shows of them.
     """
     remarks, rows = Remarks(), []
     for row in ROWS:
         cells: list[str] = [named(row)]
-        for method, k in product(CLUSTERED, KS):
+        for method, k in product(OF_A_K, ks):
             found = cell(selection, row, method, k)
-            shown = text(found, show, remarks, len(selection.seeds), deviation=False)
+            shown = text(found, show, remarks, len(selection.seeds), interval=interval)
             cells.append(lacking if found is None and selection.runs(row, method, k) else shown)
         rows.append(tuple(cells))
-    headings = (f"{method} k={k}" for method, k in product(CLUSTERED, KS))
-    return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
-
-
-def _of(quantity: Quantity) -> CellOf:
-    return lambda selection, row, method, k: selection.cell(row, method, k, quantity)
+    headings = (f"{_HEADINGS[method]} k={k}" for method, k in product(OF_A_K, ks))
+    said = " and ".join(map(str, ks))
+    return Piece(f"{caption}, k = {said}", ("", *headings), tuple(rows), remarks.by_mark())
 
 
 def _values(
@@ -203,7 +309,7 @@ def _values(
     found = []
     for row in ROWS:
         for method, k in COLUMNS:
-            paper = _paper(table, row, method, k)
+            paper = _paper(table, row, method, k) if method != "fedavg-sampled" else None
             cell = selection.cell(row, method, k, quantity)
             found.append(Value.of(name, row, method, k, quantity_name, paper.mean if paper else None, cell))
     return found
@@ -230,9 +336,8 @@ def _worst(
     ]
     if not found:
         return None
-    xs = tuple(sorted({line.x for line, _ in found}))
-    seeds = tuple(sorted({line.seed for line, _ in found}))
-    return Cell(min(difference for _, difference in found), None, xs, len(found), seeds)
+    worst = min(difference for _, difference in found)
+    return replace(cell_of(found, possible_xs(method, k)), mean=worst, interval=None)
 
 
 def _worst_values(selection: Selection, name: str, quantity_name: str, cell: CellOf) -> list[Value]:
@@ -253,7 +358,7 @@ def _ratio(selection: Selection, row: str, method: Method, k: int, quantity: Qua
     if base is None or base.seeds != cell.seeds:
         return None
     ratio = base.mean / cell.mean if cell.mean else float("inf")
-    return Cell(ratio, None, cell.xs, cell.runs, cell.seeds)
+    return replace(cell, mean=ratio, interval=None)
 
 
 def _times(ratio: float) -> str:
@@ -265,20 +370,17 @@ def _paper_ratio(table: published.TableName | None, row: str, k: int) -> float |
     return base.mean / cell.mean if base and cell else None
 
 
-def _ratios(selection: Selection, table: published.TableName | None, ks: Sequence[int]) -> Piece:
+def _ratios(selection: Selection, table: published.TableName | None, k: int) -> Piece:
     remarks, rows = Remarks(), []
     for row in ROWS:
-        cells: list[str] = [named(row)]
-        for k in ks:
-            paper = _paper_ratio(table, row, k)
-            cells.append("-" if paper is None else times(paper))
-            for method in CLUSTERED:
-                cell = _ratio(selection, row, method, k, seconds_per_request)
-                cells.append(text(cell, _times, remarks, len(selection.seeds)))
+        paper = _paper_ratio(table, row, k)
+        cells: list[str] = [named(row), "-" if paper is None else times(paper)]
+        for method in OF_A_K:
+            cell = _ratio(selection, row, method, k, seconds_per_request)
+            cells.append(text(cell, _times, remarks, len(selection.seeds)))
         rows.append(tuple(cells))
-    headings = (f"k={k} {whose}" for k in ks for whose in ("paper", *CLUSTERED))
-    caption = f"{_LESS}, in seconds, k = {ks[0]} and {ks[1]}"
-    return Piece(caption, ("", *headings), tuple(rows), remarks.by_mark())
+    headings = (f"k={k} {whose}" for whose in ("paper", *(TITLES[method] for method in OF_A_K)))
+    return Piece(f"{_LESS}, in seconds, k = {k}", ("", *headings), tuple(rows), remarks.by_mark())
 
 
 def _ratio_values(

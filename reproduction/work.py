@@ -16,19 +16,26 @@ from reproduction.work_report import WorkCell, WorkReport
 CELLS = tuple((k, x) for k in (4, 6, 8, 10) for x in (2, 3, 4))
 """The paper's choices of k and x."""
 
-_CLUSTERING: dict[Method, Clustering] = {"published": "fresh", "sticky": "sticky"}
+_CLUSTERING: dict[Method, tuple[Clustering, int]] = {
+    "published": ("fresh", 1),
+    "sticky": ("sticky", 1),
+    "sticky-3": ("sticky", 3),
+}
+"""How clients are clustered, and how many representatives are drawn: with s, x + s - 1 must survive."""
 _RESAMPLES = 2000
 _INTERVAL = (2.5, 97.5)
 
 
 def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> WorkReport:
-    """Judge every request of every stream, for FedAvg and for both ways of clustering."""
+    """Judge every request of every stream, for FedAvg, the paper's method, and ours with s = 1 and s = 3."""
     plain = _outcomes(federation, 1, 1, "fresh", streams, seed)
     cells = [_cell("fedavg", 1, 1, plain, plain, epochs, seed)]
     for k, x in CELLS:
-        for method, clustering in _CLUSTERING.items():
-            outcomes = _outcomes(federation, k, x, clustering, streams, seed)
-            cells.append(_cell(method, k, x, outcomes, plain, epochs, seed))
+        for method, (clustering, drawn) in _CLUSTERING.items():
+            survivors = x + drawn - 1
+            if survivors <= k:
+                outcomes = _outcomes(federation, k, survivors, clustering, streams, seed)
+                cells.append(_cell(method, k, x, outcomes, plain, epochs, seed))
     return WorkReport(
         clients=federation.clients,
         rounds=federation.rounds,
@@ -40,9 +47,11 @@ def measure(federation: Federation, *, epochs: int, streams: int, seed: int) -> 
     )
 
 
-def _outcomes(federation: Federation, k: int, x: int, clustering: Clustering, streams: int, seed: int) -> Outcomes:
+def _outcomes(
+    federation: Federation, k: int, survivors: int, clustering: Clustering, streams: int, seed: int
+) -> Outcomes:
     rng = np.random.default_rng(seed)  # anew for each, so that all of them meet the same requests
-    return simulate(federation, k=k, x=x, clustering=clustering, runs=streams, rng=rng)
+    return simulate(federation, k=k, x=survivors, clustering=clustering, runs=streams, rng=rng)
 
 
 def _cell(

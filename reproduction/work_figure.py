@@ -18,7 +18,7 @@ _LOOKS: dict[Method, Look] = {
     "fedavg": {"color": "#000000", "marker": "s"},
     "published": {"color": "#D55E00", "marker": "o", "markerfacecolor": "white"},
     "sticky": {"color": "#0072B2", "marker": "D"},
-    "retention": {"color": "#009E73", "marker": "^"},
+    "sticky-3": {"color": "#009E73", "marker": "^"},
 }
 
 Place = tuple[int, int]

@@ -38,6 +38,17 @@ def test_what_is_held_out_does_not_depend_on_how_the_rest_is_spread() -> None:
     assert torch.equal(one.test.images, other.test.images)
 
 
+def test_validation_data_is_taken_from_the_training_data_and_the_test_data_is_not_seen() -> None:
+    plain = load(DataSettings(clients=5), seed=1)
+    data = load(DataSettings(clients=5, validation=0.1), seed=1)
+    assert (len(data.train), len(data.test)) == (1294, 144)
+    assert sorted(np.concatenate(list(data.parts.values())).tolist()) == list(range(1294))
+    together = torch.cat([data.train.images, data.test.images]).flatten(1)
+    assert torch.equal(together.unique(dim=0), plain.train.images.flatten(1).unique(dim=0))
+    other = load(DataSettings(clients=7, partition="dirichlet", validation=0.1), seed=1)
+    assert torch.equal(other.test.images, data.test.images)
+
+
 def test_more_clients_than_samples_are_refused_by_name() -> None:
     with refuses(ConfigError, "data.clients is 1439", 1438) as caught:
         load(DataSettings(clients=1439), seed=1)

@@ -8,11 +8,27 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from reproduction.lines import PLAIN, Disk, Line, Method, Network, Request, Round, RowName, Versions
+from reproduction.lines import (
+    EDITION,
+    PLAIN,
+    UNCLUSTERED,
+    ClusterWidth,
+    Disk,
+    Hidden,
+    Line,
+    Method,
+    Network,
+    PaperRow,
+    Request,
+    Round,
+    RowName,
+    Versions,
+)
 from reproduction.odds_lines import OddsLine
+from reproduction.selection import possible_xs
 from reproduction.work_report import WorkCell, WorkReport
 
-ROWS: tuple[RowName, ...] = get_args(RowName)
+ROWS: tuple[PaperRow, ...] = get_args(PaperRow)
 VERSIONS = Versions(disavow="0.1.0", python="3.11.9", torch="2.13.0", numpy="2.4.1")
 REACHED = {"MNIST": 0.96, "FMNIST": 0.8, "CIFAR10": 0.44, "CelebA": 0.86}
 PARAMETERS = {"lenet5": 51_902, "resnet-mini": 17_986, "convnet": 186_692}
@@ -32,8 +48,7 @@ def line(
     **changed: Any,
 ) -> Line:
     """A run with about ten requests; some roll back: oftener for small k, always for the baselines."""
-    if method in PLAIN:
-        k = x = 1
+    k, x = 1 if method in PLAIN else k, 1 if method in UNCLUSTERED else x
     run = _Run(row, method, k, x, network, seed)
     for number in range(1, rounds + 1):
         run.execute(number, "trained")
@@ -60,23 +75,29 @@ def line(
         "client_epochs": sum(done.client_epochs for done in run.rounds),
         "bytes": Disk(**sizes, total=sum(sizes.values())),
         "distance_to_fedavg": run.distances(rounds),
+        "edition": EDITION,
+        "width": None
+        if method in UNCLUSTERED
+        else ClusterWidth(over_update=1.4, over_random=0.95, pairs_within=0.98),
+        "hidden": None if method in UNCLUSTERED else Hidden(median_composed=30.5, worst_composed=45.0),
     }
     return Line(**said | changed)
 
 
 def grid(
-    network: Network = "lenet5", seeds: tuple[int, ...] = (1,), rows: tuple[RowName, ...] = ROWS
+    network: Network = "lenet5", seeds: tuple[int, ...] = (1,), rows: tuple[PaperRow, ...] = ROWS
 ) -> list[Line]:
     """Every run that a table needs."""
     found: list[Line] = []
     for row in rows:
         for seed in seeds:
             found += [line(row, method, network=network, seed=seed) for method in ("fedavg", "federaser")]
+            found += [line(row, "fedavg-sampled", k, network=network, seed=seed) for k in (4, 6, 8, 10)]
             found += [
                 line(row, method, k, x, network=network, seed=seed)
-                for method in ("published", "sticky")
+                for method in ("published", "sticky", "sticky-3")
                 for k in (4, 6, 8, 10)
-                for x in (2, 3, 4)
+                for x in possible_xs(method, k)
             ]
     return found
 
@@ -118,9 +139,13 @@ class _Run:
         self.clients -= 1
         again: list[Round] = []
         to_round: int | None = None
-        odds = 2.0 if self.k == 1 else (0.35 if self.method == "published" else 0.12) * self.x / self.k * 2
+        odds = (
+            2.0
+            if self.method in UNCLUSTERED
+            else (0.35 if self.method == "published" else 0.12) * self.x / self.k * 2
+        )
         if self.chance.random() < odds:
-            to_round = 1 if self.k == 1 else self.chance.randint(1, number)
+            to_round = 1 if self.method in UNCLUSTERED else self.chance.randint(1, number)
             kind: Kind = "rebuilt" if "federaser" in self.method else "retrained"
             again = [self.execute(one, kind) for one in range(to_round, number + 1)]
         self.requests.append(

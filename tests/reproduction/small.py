@@ -33,6 +33,10 @@ FEWER = TOML.replace('"fedavg", "federaser", ', "")
 """Four points of it: without the methods that train everything again."""
 
 
+SEVERAL = FEWER.replace("x = [2, 4]", "x = [4]\nseeds = [1, 2, 3]")
+"""Three groups of two points each, which processes can share."""
+
+
 def written(folder: Path, text: str = TOML) -> Path:
     """The grid in a file."""
     path = folder / "grid.toml"

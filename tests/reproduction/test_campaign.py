@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from disavow import runs
 from disavow.engines.state import layout_of
-from disavow.errors import ConfigError
+from disavow.errors import ConfigError, DisavowError
 from disavow.federation import Callbacks, Federation
 from disavow.ledger.lock import Lock
-from disavow.rounds.vectors import Model
+from disavow.rounds.vectors import Model, Updates
 from reproduction import campaign, grid, lines
 from reproduction.campaign import Places, effort
+from reproduction.cluster_measures import random_spread
 from reproduction.grid import Point
 from reproduction.lines import Line, Round
 from tests.refusals import refuses
-from tests.reproduction.small import TOML, written
+from tests.reproduction.small import SEVERAL, TOML, written
 
 
 class Witness:
@@ -198,6 +200,85 @@ def test_runs_that_another_process_is_at_are_left_to_it(
     [note] = witness.notes
     assert note.startswith("MNIST-iid, lenet5, seed 1 is left to others: ")
     assert "in use by process" in note
+
+
+def test_clusters_are_compared_with_random_groups_and_hidden_by_noise(done: list[Line]) -> None:
+    for line in done[:2]:
+        assert (line.width, line.hidden) == (None, None)
+    for line in done[2:]:
+        assert line.width is not None
+        assert line.hidden is not None
+        assert 0.5 < line.width.over_random < 1.05  # who is most alike is grouped
+        assert 0 < line.width.pairs_within <= 1
+        assert 0 < line.hidden.median_composed <= line.hidden.worst_composed
+
+
+def test_random_groups_of_equal_updates_have_the_distance_that_is_between_them() -> None:
+    vectors = torch.zeros(6, 4)
+    vectors[:, 0] = torch.tensor([0.0, 3.0] * 3)
+    updates = Updates(tuple("abcdef"), (1,) * 6, vectors)
+    assert random_spread(updates, [6], (), np.random.default_rng(1)) == 3.0
+    assert 0 < random_spread(updates, [2, 2, 2], (), np.random.default_rng(1)) < 3.0
+
+
+def test_a_share_of_the_clients_trains_less_and_who_never_did_is_never_present(tmp_path: Path) -> None:
+    text = TOML.replace('"federaser", "published", "sticky"', '"fedavg-sampled"')
+    plain, sampled = made(grid.load(written(tmp_path, text)).points(), tmp_path)
+    assert [each.client_epochs for each in plain.rounds[:1]] == [10 * 2]
+    assert [each.client_epochs for each in sampled.rounds[:1]] == [2 * 2]
+    for request in sampled.requests:
+        if request.verdict == "rollback":
+            assert (request.to_round, request.rounds) == (1, request.after_round)
+        else:
+            assert (request.verdict, request.rounds) == ("never present", 0)
+    assert sampled.width is None
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
+    return grid.load(written(tmp_path_factory.mktemp("several"), SEVERAL)).points()
+
+
+def test_groups_in_processes_of_their_own_come_to_the_same(several: list[Point], tmp_path: Path) -> None:
+    alone, witness = made(several, tmp_path / "alone"), Witness()
+    paths = Places(tmp_path / "results", tmp_path / "work")
+    together = campaign.run(several, paths, witness, jobs=3)
+    assert sorted(point.key for point in witness.points) == sorted(point.key for point in several)
+    assert [_what_came_out(line) for line in together] == [_what_came_out(line) for line in alone]
+    assert witness.rounds == sum(len(line.rounds) for line in together)
+    assert not witness.notes
+    assert campaign.run(several, paths, Witness(interrupt_after=1), jobs=3) == together  # nothing is run again
+
+
+def test_what_fails_in_one_group_is_said_and_the_others_are_made(several: list[Point], tmp_path: Path) -> None:
+    """A room where no run can be made: a file lies where its folder should."""
+    paths, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
+    broken = several[0]
+    room = paths.room_of(broken)
+    room.mkdir(parents=True)
+    (room / "keys").write_text("in the way")
+    with pytest.raises(DisavowError) as refused:
+        campaign.run(several, paths, witness, jobs=2)
+    assert "1 of 3 groups failed" in str(refused.value)
+    kept = lines.read(paths.file_of(broken))
+    assert {line.key for line in kept} == {point.key for point in several if point.seed != broken.seed}
+
+
+def test_an_interruption_ends_the_processes_and_keeps_what_is_finished(
+    several: list[Point], tmp_path: Path
+) -> None:
+    paths = Places(tmp_path / "results", tmp_path / "work")
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run(several, paths, Witness(interrupt_after=5), jobs=2)
+    for point in several:  # nobody is at any of them
+        if paths.room_of(point).is_dir():
+            with Lock(paths.room_of(point)):
+                pass
+    witness = Witness()
+    campaign.run(several, paths, witness, jobs=2)
+    kept = lines.read(paths.file_of(several[0]))
+    assert sorted(line.key for line in kept) == sorted(point.key for point in several)
+    assert 0 < len(witness.points) <= len(several)
 
 
 def test_absent_data_is_said_before_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

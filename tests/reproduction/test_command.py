@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli import forked, process
-from tests.reproduction.small import FEWER, TOML, written
+from tests.engines.pool.builders import children
+from tests.reproduction.small import FEWER, SEVERAL, TOML, written
 
 COMMAND = [sys.executable, "-m", "reproduction"]
 LIMIT = 120
@@ -57,6 +58,56 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "| MNIST, iid " in table
     assert "2 of 3 x were run (2, 4)" in table
     assert "0.964" in table, "the paper's cell stands beside ours"
+
+
+def test_groups_share_the_work_of_several_processes(tmp_path: Path) -> None:
+    made = run(*grid_of(tmp_path, SEVERAL), "--jobs", "2", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "6 of 6: MNIST-iid lenet5 " in made.stderr
+    lines = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == 6
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("delay", [0.5, 2.0, 5.0, 8.0])
+def test_killed_with_several_processes_it_leaves_none_and_goes_on(tmp_path: Path, delay: float) -> None:
+    arguments = [*grid_of(tmp_path, SEVERAL), "--jobs", "3"]
+    with subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, env=process.with_repository()) as started:
+        time.sleep(delay)
+        workers = children(started.pid)
+        started.kill()
+    deadline = time.monotonic() + LIMIT
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):  # they notice after their next round
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == 6
+
+
+def test_tables_of_an_older_edition_are_shown_and_not_run(tmp_path: Path) -> None:
+    """Lines of `results/` from before the criterion was changed."""
+    kept = Path(__file__).parents[2] / "results" / "convnet-cifar10-iid.jsonl"
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / kept.name).write_bytes(kept.read_bytes())
+    for edition, shown in ((1, False), (2, True)):
+        done = run("convnet-accuracy", "--render-only", "--edition", str(edition), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        table = (tmp_path / "build" / "reproduction" / "convnet-accuracy.md").read_text()
+        assert ("nothing has been run yet" in table) is shown
+    refused = run("convnet-accuracy", "--edition", "1", cwd=tmp_path)
+    assert (refused.returncode, "--render-only" in refused.stderr) == (2, True)
+
+
+def test_everything_is_rendered_where_nothing_was_run(tmp_path: Path) -> None:
+    done = run("all", "--render-only", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)["files"]
+    assert {name for name, written in files.items() if not written} == {"work", "purge-work"}
+    assert "purge-work was not run" in " ".join(done.stderr.split())
+    for name in ("skew", "large-k", "trade-off", "backdoor"):
+        assert "nothing has been run yet" in (tmp_path / files[name][0]).read_text()
 
 
 def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:

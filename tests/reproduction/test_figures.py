@@ -19,6 +19,8 @@ from disavow.errors import ConfigError
 from reproduction import drawing, figures, series
 from reproduction.composed_odds import composed_odds_table
 from reproduction.odds_lines import OddsLine
+from reproduction.quantities import settled_accuracy
+from reproduction.skew_figure import METHODS
 from tests.cli.process import environment
 from tests.refusals import refuses
 from tests.reproduction.making import grid, line, odds_lines, work_cell, work_report
@@ -32,6 +34,13 @@ STORED = [
     line(method="retention", k=8, network="convnet"),
 ]
 ODDS = odds_lines()
+SKEW = [
+    line(row, method, k, seed=seed)
+    for row in ("MNIST-dirichlet0.3", "MNIST-dirichlet0.1", "MNIST-labels2")
+    for method in METHODS
+    for k in (4, 10)
+    for seed in (1, 2, 3)
+]
 
 MAKES: dict[str, Make] = {
     "accuracy-curves": lambda path: figures.accuracy_curves(RUNS, path),
@@ -41,6 +50,7 @@ MAKES: dict[str, Make] = {
     "odds": lambda path: figures.odds(ODDS, path),
     "composed odds": lambda path: figures.composed_odds(ODDS, path),
     "work": lambda path: figures.work(work_report(), path),
+    "skew": lambda path: figures.skew(SKEW, path),
 }
 EMPTY: dict[str, Make] = {
     "accuracy-curves": lambda path: figures.accuracy_curves([], path),
@@ -50,6 +60,7 @@ EMPTY: dict[str, Make] = {
     "odds": lambda path: figures.odds([], path),
     "composed odds": lambda path: figures.composed_odds([], path),
     "work": lambda path: figures.work(replace(work_report(1), cells=()), path),
+    "skew": lambda path: figures.skew([], path),
 }
 
 
@@ -280,6 +291,20 @@ def test_bars_of_storage_bear_their_megabytes(tmp_path: Path, drawn: list[Figure
         assert f"{eraser.bytes.total / 1e6:,.0f}" in shown
     assert shown.count("not run") == 6
     assert drawn[0].axes[0].get_yscale() == "log"
+
+
+def test_skew_shows_each_method_at_each_partition_with_its_interval_over_seeds(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    figures.skew([one for one in SKEW if one.method != "sticky-3"], tmp_path / "skew")
+    axes = panel(drawn[0], "LeNet5, MNIST, k = 10")
+    assert len(axes.containers) == 4 * 3
+    runs = [one for one in SKEW if (one.row, one.method, one.k) == ("MNIST-dirichlet0.3", "sticky", 10)]
+    expected = sum(map(settled_accuracy, runs)) / 3
+    points = [float(container[0].get_ydata()[0]) for container in axes.containers]
+    assert any(point == pytest.approx(expected) for point in points)
+    assert labels(drawn[0]) == ["fedAvg", "fedAvg 1/k", "published", "sticky"]
+    assert [text.get_text() for text in panel(drawn[0], "ResNet-mini, CIFAR10, k = 4").texts] == ["not run"]
 
 
 def test_a_figure_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

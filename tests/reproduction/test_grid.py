@@ -12,7 +12,7 @@ from reproduction.lines import PLAIN
 from tests.refusals import refuses
 from tests.reproduction.small import TOML, written
 
-PACKAGED = ("lenet5", "resnet-mini", "convnet", "storage")
+PACKAGED = ("lenet5", "resnet-mini", "convnet", "storage", "skew", "large-k", "trade-off")
 
 
 @pytest.mark.parametrize("name", PACKAGED)
@@ -27,7 +27,8 @@ def test_packaged_grids_are_whole_and_know_a_small_version(name: str) -> None:
 
 def test_the_papers_grid_has_every_cell_of_its_tables() -> None:
     points = grid.packaged("lenet5").points()
-    assert len(points) == 8 * (1 + 1 + 2 * 4 * 3)
+    # with three representatives a cluster of four keeps enough survivors for x = 2 alone
+    assert len(points) == 3 * 8 * (1 + 1 + 4 + 2 * 4 * 3 + (1 + 3 * 3))
     first = points[0]
     assert (first.method, first.settings.clustering.k, first.settings.mechanism.name) == (
         "fedavg",
@@ -65,6 +66,65 @@ def test_methods_differ_in_what_they_promise_only(tmp_path: Path) -> None:
     assert {point.method for point in points if point.k == 1} == PLAIN & {point.method for point in points}
 
 
+SAMPLED = TOML.replace('"published", "sticky"', '"fedavg-sampled"').replace("k = [4]", "k = [4, 5]")
+
+
+def test_federated_averaging_with_a_share_of_the_clients_has_neither_clusters_nor_x(tmp_path: Path) -> None:
+    points = [p for p in grid.load(written(tmp_path, SAMPLED)).points() if p.method == "fedavg-sampled"]
+    assert [(point.k, point.x, point.settings.training.fraction) for point in points] == [(4, 1, 0.25), (5, 1, 0.2)]
+    for point in points:
+        assert (point.settings.clustering.k, point.settings.deniability.x) == (1, 1)
+        assert point.settings.mechanism.name == "retrain-from-scratch"
+
+
+def test_three_representatives_are_drawn_where_enough_survivors_can_be_left(tmp_path: Path) -> None:
+    text = TOML.replace('"sticky"]', '"sticky", "sticky-3"]').replace("k = [4]", "k = [4, 5]")
+    points = [point for point in grid.load(written(tmp_path, text)).points() if point.method == "sticky-3"]
+    assert [(point.k, point.x, point.settings.clustering.representatives) for point in points] == [
+        (4, 2, 3),
+        (5, 2, 3),
+    ]
+
+
+VARIANTS = """
+[variants.narrow]
+deniability.delta = "0.5x"
+
+[variants.wide]
+deniability.delta = "2x"
+"""
+
+
+def test_variants_change_settings_of_methods_with_clusters(tmp_path: Path) -> None:
+    points = grid.load(written(tmp_path, TOML + VARIANTS)).points()
+    assert [point.variant for point in points if point.method == "sticky"] == ["narrow"] * 2 + ["wide"] * 2
+    assert [point.settings.deniability.delta for point in points if point.method == "sticky"][::2] == ["0.5x", "2x"]
+    assert [point.variant for point in points if point.method in PLAIN] == ["", ""]
+    assert len({point.key for point in points}) == len(points)
+
+
+def test_a_variant_cannot_change_what_its_group_shares(tmp_path: Path) -> None:
+    with refuses(ConfigError, "variants.narrow.training"):
+        grid.load(written(tmp_path, TOML + VARIANTS.replace("deniability.delta", "training.epochs", 1)))
+
+
+def test_rows_of_label_skew_are_told_how_labels_are_dealt(tmp_path: Path) -> None:
+    rows = '["MNIST-dirichlet0.3", "CIFAR10-dirichlet0.1", "MNIST-labels2"]'
+    text = TOML.replace('["MNIST-iid"]', rows).replace('name = "digits"\n', "")
+    data = {point.row: point.settings.data for point in grid.load(written(tmp_path, text)).points()}
+    assert [(each.name, each.partition, each.alpha) for each in data.values()][:2] == [
+        ("mnist", "dirichlet", 0.3),
+        ("cifar10", "dirichlet", 0.1),
+    ]
+    assert (data["MNIST-labels2"].partition, data["MNIST-labels2"].labels_per_client) == ("pathological", 2)
+
+
+def test_an_edition_tells_results_of_other_code_apart(tmp_path: Path) -> None:
+    now, before = (grid.load(written(tmp_path, f"edition = {n}\n" + TOML)).points() for n in (2, 1))
+    assert [point.key for point in grid.load(written(tmp_path)).points()] == [point.key for point in now]
+    assert not {point.key for point in now} & {point.key for point in before}
+
+
 def test_disk_is_compared_with_updates_of_every_round_compressed_and_not() -> None:
     points = {point.method: point.settings for point in grid.packaged("storage").points(quick=True)}
     mechanism = points["federaser-1"].mechanism
@@ -94,7 +154,7 @@ def test_a_key_tells_results_apart_and_not_machines(tmp_path: Path) -> None:
     ("old", "new", "named"),
     [
         ('rows = ["MNIST-iid"]', 'rows = ["MNIST"]', "rows.0"),
-        ("k = [4]", "kk = [4]", "kk is not a key of a grid; allowed: study, rows"),
+        ("k = [4]", "kk = [4]", "kk is not a key of a grid; allowed: study, edition, rows"),
         ("k = [4]", "k = []", "k: "),
         ("rounds = 4", "rounds = 0", "rounds is 0; allowed: a whole number of at least 1"),
         ("k = [4]", "k = [11]", "clustering.k is 11; allowed: 1 to 10"),

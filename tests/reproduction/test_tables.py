@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
-from statistics import fmean, pstdev
+from statistics import fmean
 
 import pytest
 
 from reproduction import published, tables
-from reproduction.lines import Line, Method, Network
+from reproduction.lines import Line, Method, Network, Request
 from reproduction.markdown import WIDEST
 from reproduction.numbers import amount, times
 from reproduction.table import Table
@@ -42,24 +42,75 @@ def picked(lines: list[Line], method: str, k: int = 1) -> list[Line]:
     return [one for one in lines if (one.method, one.k) == (method, k)]
 
 
-def test_a_cell_is_mean_and_deviation_over_x_beside_the_papers() -> None:
+def test_a_cell_is_the_mean_over_x_beside_the_papers_and_one_seed_has_no_interval() -> None:
     table = tables.accuracy(MNIST, "lenet5")
     values = [one.accuracy for one in picked(MNIST, "sticky", 4)]
     [row] = rows(table, row="MNIST-iid", method="sticky", k=4, quantity="accuracy")
-    assert (float(row["ours"]), float(row["std"])) == pytest.approx((fmean(values), pstdev(values)))
-    assert (row["column"], row["paper"], row["runs"], row["seeds"]) == ("k4", "0.927", "3", "1")
+    assert float(row["ours"]) == pytest.approx(fmean(values))
+    assert (row["interval"], row["column"], row["paper"], row["runs"], row["seeds"]) == (
+        "",
+        "k4",
+        "0.927",
+        "3",
+        "1",
+    )
     piece = shown(table, 1, "MNIST, iid")
     assert piece["k=4 paper"] == "0.927 ± 0.02"
-    assert piece["k=4 sticky"] == f"{fmean(values):.3f} ± {pstdev(values):.3f}"
+    assert piece["k=4 sticky"] == f"{fmean(values):.3f}"
     base = shown(table, 0, "MNIST, iid")
     assert (base["fedAvg: paper"], base["fedAvg: ours"]) == ("0.964", f"{picked(MNIST, 'fedavg')[0].accuracy:.3f}")
 
 
-def test_seeds_are_averaged_before_the_deviation_over_x() -> None:
+def test_the_interval_is_over_seeds_whatever_x_does() -> None:
     lines = [line(k=4, x=x, seed=seed, accuracy=0.1 * x + 0.01 * seed) for x in (2, 3, 4) for seed in (1, 2, 3)]
-    [row] = rows(tables.accuracy(lines, "lenet5"), row="MNIST-iid", method="published", k=4, quantity="accuracy")
-    assert (float(row["ours"]), float(row["std"])) == pytest.approx((0.32, pstdev([0.2, 0.3, 0.4])))
+    table = tables.accuracy(lines, "lenet5")
+    [row] = rows(table, row="MNIST-iid", method="published", k=4, quantity="accuracy")
+    student = 4.302653  # of two degrees of freedom
+    assert (float(row["ours"]), float(row["interval"])) == pytest.approx((0.32, student * 0.01 / 3**0.5))
     assert (row["runs"], row["seeds"]) == ("9", "3")
+    assert shown(table, 1, "MNIST, iid")["k=4 published"] == "0.320 ± 0.025"
+
+
+def test_clients_without_clusters_stand_beside_clusters_of_as_many() -> None:
+    table = tables.accuracy(MNIST, "lenet5")
+    for piece, k in enumerate((4, 6, 8, 10), 1):
+        [sampled] = picked(MNIST, "fedavg-sampled", k)
+        assert shown(table, piece, "MNIST, iid")[f"k={k} fedAvg 1/k"] == f"{sampled.accuracy:.3f}"
+        [row] = rows(table, row="MNIST-iid", method="fedavg-sampled", k=k, quantity="accuracy")
+        assert (float(row["ours"]), row["paper"]) == (sampled.accuracy, "")
+
+
+def test_three_representatives_are_not_marked_for_an_x_that_they_cannot_have() -> None:
+    table = tables.accuracy(MNIST, "lenet5")
+    assert shown(table, 1, "MNIST, iid")["k=4 sticky s=3"] == f"{picked(MNIST, 'sticky-3', 4)[0].accuracy:.3f}"
+
+
+def test_at_the_answer_a_model_is_held_against_retraining_at_the_same_request() -> None:
+    def answered(method: Method, accuracies: tuple[float, float, float], again: int) -> Line:
+        """Two rounds, a request that executes some of them again, and a third round."""
+        one = line(method=method, k=4, x=2, rounds=1)
+        [pattern, *_] = one.rounds
+        done = [replace(pattern, number=n, attempt=1, kind="trained", accuracy=0.5) for n in (1, 2)]
+        done += [
+            replace(pattern, number=n, attempt=2, kind="rebuilt", accuracy=accuracies[0]) for n in range(1, again)
+        ]
+        done += [replace(pattern, number=again, attempt=2, kind="rebuilt", accuracy=accuracies[1])]
+        # what was not rebuilt is trained on top
+        done += [
+            replace(pattern, number=n, attempt=2, kind="trained", accuracy=accuracies[2])
+            for n in range(again + 1, 4)
+        ]
+        asked = Request(after_round=2, verdict="rollback", to_round=1, rounds=again, client_epochs=6.0, seconds=1.0)
+        return replace(one, rounds=tuple(done), requests=(asked,), client_epochs=10.0 * len(done))
+
+    plain, eraser = answered("fedavg", (0.6, 0.7, 0.8), 2), answered("federaser", (0.0, 0.4, 0.8), 1)
+    table = tables.answers([plain, eraser], "lenet5")
+    for quantity in ("accuracy-at-answers", "accuracy-at-last-answer"):
+        [row] = rows(table, row="MNIST-iid", method="federaser", quantity=quantity)
+        assert float(row["ours"]) == pytest.approx(-0.3)
+    [row] = rows(table, row="MNIST-iid", method="federaser", quantity="total-work-share")
+    assert float(row["ours"]) == 1.0, "the rounds trained on top are counted"
+    assert shown(table, 0, "MNIST, iid")["all answers"] == "-30.0"
 
 
 def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
@@ -68,10 +119,10 @@ def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
     piece = shown(table, 1, "MNIST, iid")
     assert piece["k=4 sticky"] == "not run"
     assert piece["k=4 published"].endswith(" a")
-    assert not piece["k=6 published"].endswith(("a", "b"))
+    assert not shown(table, 2, "MNIST, iid")["k=6 published"].endswith(("a", "b"))
     assert "a: 2 of 3 x were run (2, 3), 1 of 2 seeds were run." in table.pieces[1].markdown()
     [row] = rows(table, row="MNIST-iid", method="sticky", k=4, quantity="accuracy")
-    assert (row["ours"], row["std"], row["runs"], row["paper"]) == ("", "", "0", "0.927")
+    assert (row["ours"], row["interval"], row["runs"], row["paper"]) == ("", "", "0", "0.927")
     assert set(shown(table, 1, "CelebA, iid").values()) >= {"not run", "0.808 ± 0.02"}
 
 
@@ -84,15 +135,15 @@ def test_averaged_models_are_held_against_fedavgs_as_they_are() -> None:
     )
     assert float(row["ours"]) == pytest.approx(0.8 - settled)
     assert row["runs"] == "1"
-    assert shown(table, -1, "MNIST, iid")["published k=4"].startswith(f"{100 * (0.8 - settled):+.1f}")
-    assert shown(table, -1, "MNIST, iid")["sticky k=4"] == "not run"
+    assert shown(table, -2, "MNIST, iid")["published k=4"].startswith(f"{100 * (0.8 - settled):+.1f}")
+    assert shown(table, -2, "MNIST, iid")["sticky k=4"] == "not run"
 
 
 def test_runs_from_before_averaged_models_were_measured_are_not_called_not_run() -> None:
     lines = [line(method="fedavg"), line(k=4, x=2, averaged=(0.7,)), line(k=6, x=2)]
-    averaged = shown(tables.accuracy(lines, "lenet5"), -1, "MNIST, iid")
-    assert averaged["published k=6"] == "not measured"
-    assert averaged["published k=8"] == "not run"
+    table = tables.accuracy(lines, "lenet5")
+    assert shown(table, -2, "MNIST, iid")["published k=6"] == "not measured"
+    assert shown(table, -1, "MNIST, iid")["published k=8"] == "not run"
 
 
 def test_tables_of_runs_without_averaged_models_do_not_speak_of_them() -> None:
@@ -114,7 +165,7 @@ def test_the_worst_difference_is_to_fedavg_of_the_same_seed() -> None:
     [row] = rows(table, row="MNIST-iid", method="published", k=4, quantity="worst-difference-to-fedavg")
     assert float(row["ours"]) == pytest.approx(-0.04)
     assert (row["runs"], row["seeds"]) == ("3", "2")
-    assert shown(table, 3, "MNIST, iid")["published k=4"].startswith("-4.0")
+    assert shown(table, 5, "MNIST, iid")["published k=4"].startswith("-4.0")
 
 
 def test_the_settled_accuracy_is_of_the_last_ten_rounds_that_stand() -> None:
@@ -135,7 +186,7 @@ def test_the_settled_accuracy_is_of_the_last_ten_rounds_that_stand() -> None:
     assert float(row["ours"]) == pytest.approx((0.2 - 0.1) / 10)
     [row] = rows(table, **wanted, quantity="worst-difference-to-fedavg")
     assert float(row["ours"]) == pytest.approx(-0.1)
-    assert shown(table, 4, "MNIST, iid")["published k=4"].startswith("+1.0")
+    assert shown(table, 7, "MNIST, iid")["published k=4"].startswith("+1.0")
 
 
 def test_time_and_work_are_means_over_requests_and_ratios_are_to_fedavg() -> None:
@@ -151,7 +202,7 @@ def test_time_and_work_are_means_over_requests_and_ratios_are_to_fedavg() -> Non
         assert float(row["ours"]) == pytest.approx(theirs / ours)
     [row] = rows(table, row="MNIST-iid", method="published", k=6, quantity="seconds-ratio")
     assert float(row["paper"]) == pytest.approx(225.61 / 12.71)
-    assert shown(table, 5, "MNIST, iid")["k=6 paper"] == "17.8x"
+    assert shown(table, 11, "MNIST, iid")["k=6 paper"] == "17.8x"
 
 
 def test_a_ratio_to_no_work_at_all_is_said_in_words() -> None:
@@ -163,7 +214,7 @@ def test_a_ratio_to_no_work_at_all_is_said_in_words() -> None:
         ),
     )
     table = tables.time([line(method="fedavg"), quiet], "lenet5")
-    assert shown(table, 7, "MNIST, iid")["sticky k=8"] == "all deniable a"
+    assert shown(table, -1, "MNIST, iid")["sticky k=8"] == "all deniable a"
     [row] = rows(table, row="MNIST-iid", method="sticky", k=8, quantity="client-epochs-ratio")
     assert row["ours"] == "inf"
 
@@ -203,7 +254,7 @@ def test_storage_is_what_was_measured_and_how_many_times_less() -> None:
 ALL = [*grid(seeds=(1, 2)), *ERASERS, line(method="retention", k=8, x=4)]
 
 
-@pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.storage])
+@pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.answers, tables.storage])
 @pytest.mark.parametrize("network", ["lenet5", "resnet-mini", "convnet"])
 def test_every_table_is_aligned_fits_on_a_page_and_says_where_it_is_from(make, network: Network) -> None:  # type: ignore[no-untyped-def]
     lines = [replace(one, network=network) for one in ALL[10:]]  # some cells are not run, some are marked
@@ -218,7 +269,7 @@ def test_every_table_is_aligned_fits_on_a_page_and_says_where_it_is_from(make, n
         assert widths.pop() <= WIDEST
 
 
-@pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.storage])
+@pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.answers, tables.storage])
 def test_a_table_of_nothing_says_that_nothing_was_run(make) -> None:  # type: ignore[no-untyped-def]
     table: Table = make([], "lenet5")
     assert "nothing has been run yet" in table.markdown()

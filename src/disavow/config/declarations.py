@@ -94,6 +94,11 @@ class DataSettings(Section):
         description="share of digits held out to measure accuracy; it plays no part in the other data sets, which "
         "have official test images",
     )
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="share of the training data that the server holds out to measure accuracy, in place of the "
+        "test data: for runs by which a choice is made. 0: accuracy is measured on the test data",
+    )
     dir: str | None = Field(
         None,
         description="folder with the data sets as parquet files, such as mnist/train.parquet; not set: the folder "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from disavow.config import DataSettings
 from disavow.data.dataset import Dataset, FederatedData, Indices, Split
 from disavow.data.digits import digits
@@ -53,6 +55,8 @@ def load(settings: DataSettings, *, seed: int, on_progress: OnProgress = nothing
         from disavow.data.images import official
 
         found = official(settings, on_progress)
+    if settings.validation > 0:
+        found = _with_validation(found, settings.validation, seed)
     parts = dict(zip(client_ids(settings.clients), _parts(settings, found.train, seed), strict=True))
     return FederatedData(found.train, found.test, parts, found.notes, found.digest)
 
@@ -71,6 +75,12 @@ def fetch(settings: DataSettings, *, on_progress: OnProgress = nothing) -> None:
         from disavow.data.images import at_hand
 
         at_hand(settings, on_progress)
+
+
+def _with_validation(found: Split, share: float, seed: int) -> Split:
+    """Put a share of the training samples in the place of the test samples, which nobody then sees."""
+    kept, held = held_out(len(found.train), share, training_stream(seed, "validation"))
+    return replace(found, train=found.train.select(kept), test=found.train.select(held))
 
 
 def _parts(settings: DataSettings, train: Dataset, seed: int) -> list[Indices]:
