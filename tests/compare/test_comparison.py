@@ -250,5 +250,7 @@ def test_intervals_are_students_and_scatter_predicts_another_retraining() -> Non
     assert interval.low == pytest.approx(2 - 4.303 / 3**0.5, abs=1e-3)
     assert Estimate((1.0,)).interval is None
     scatter = Scatter((1.0, 2.0, 3.0, 2.0, 2.0))
-    assert scatter.expects(3.5)
-    assert not scatter.expects(4.5)
+    assert scatter.expects(Estimate((3.5,)))
+    assert not scatter.expects(Estimate((4.5,)))
+    assert not scatter.expects(Estimate((4.4, 4.5, 4.6)))
+    assert scatter.expects(Estimate((2.0, 2.0, 9.5)))  # one seed of three went astray

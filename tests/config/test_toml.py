@@ -335,6 +335,13 @@ def test_a_default_said_outright_is_still_the_default() -> None:
     assert config.settings_digest(said) == config.settings_digest(Settings())
 
 
+def test_a_new_setting_leaves_the_digests_of_earlier_runs_as_they_were() -> None:
+    first = "d624fe1c3b73a14bcad1ffee64f0956c3ef70f52da8c1eb862094459a0ed61a0"
+    assert config.settings_digest(Settings()) == first
+    validated = config.parse("[data]\nvalidation = 0.1", source="run.toml")
+    assert config.settings_digest(validated) != first
+
+
 def test_a_budget_is_a_promise() -> None:
     text = '[noise]\nmode = "calibrated"\nclip = 1.0\ntau = 0.5\n[privacy]\n'
     found = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any, Literal
 
 from scipy import stats
@@ -106,18 +106,20 @@ class Scatter:
         """Standard deviation between them."""
         return stdev(self.values) if len(self.values) > 1 else 0.0
 
-    def expects(self, value: float) -> bool:
-        """Say whether a value is one that another retraining could have had: within the prediction interval.
+    def expects(self, estimate: Estimate) -> bool:
+        """Say whether another retraining could have had a figure: its median is in the prediction interval.
+
+        The median and not the mean: a single seed that went astray says little of the method.
 
         Args:
-            value: Of a method.
+            estimate: Of a method.
 
         """
         count = len(self.values)
         if count < 2:  # noqa: PLR2004
             return False
         half = float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * self.deviation * math.sqrt(1 + 1 / count)
-        return abs(value - self.mean) <= half + 1e-12
+        return abs(median(estimate.values) - self.mean) <= half + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +245,7 @@ class Comparison:
             "figures": {
                 name: {
                     **_estimate(each),
-                    "within_references": references[name].expects(each.mean) if name in references else None,
+                    "within_references": references[name].expects(each) if name in references else None,
                 }
                 for name, each in row.estimates.items()
             },

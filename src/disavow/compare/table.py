@@ -97,7 +97,7 @@ def _yes(holds: bool) -> str:
 def _held_against(row: Row, figure: str, scheme: SchemeReport, comparison: Comparison) -> str:
     estimate, scatter = row.estimates.get(figure), scheme.references.get(figure)
     text = _estimated(estimate, figure, comparison)
-    beyond = estimate is not None and scatter is not None and not scatter.expects(estimate.mean)
+    beyond = estimate is not None and scatter is not None and not scatter.expects(estimate)
     return f"{text} {BEYOND}" if beyond else text
 
 
@@ -156,7 +156,7 @@ def notes_of(comparison: Comparison) -> Iterator[str]:
     over = (
         "one seed, so without intervals" if seeds == 1 else f"{seeds} seeds; ± is half of a 95 % Student interval"
     )
-    yield f"Over {over}. {BEYOND}: beyond what another exact retraining would give (95 % prediction interval)."
+    yield f"Over {over}. {BEYOND}: the median of seeds is beyond the 95 % prediction interval of exact retrainings."
     yield (
         "The best attacker's figure is how far its advantage (2·AUC - 1) on the model is from that on exact "
         "retrainings, in either direction; agreement is with exact retrainings; reconstruction is 0 where nothing "
@@ -238,7 +238,7 @@ def to_csv(comparison: Comparison) -> str:
                     "" if interval is None else repr(interval.high),
                     "" if scatter is None else repr(scatter.mean),
                     "" if scatter is None else repr(scatter.deviation),
-                    "" if scatter is None else _yes(not scatter.expects(estimate.mean)),
+                    "" if scatter is None else _yes(not scatter.expects(estimate)),
                 ]
             )
     return text.getvalue()

@@ -22,9 +22,9 @@ from disavow.domain import Policy
 from disavow.domain.strategies import Registry, broken_plugins
 from disavow.errors import ConfigError
 
-_LATER = ("task", "tracking", "witness")
-"""Sections that earlier runs do not have: without a comment they are left out where they are not used, so that the
-digests of these runs stay what they were.
+_LATER = ("task", "tracking", "witness", "data.validation")
+"""Sections and keys that earlier runs do not have: without a comment they are left out where they are not used, so
+that the digests of these runs stay what they were.
 """
 
 _LONGEST = 80
@@ -234,21 +234,24 @@ def to_toml(settings: Settings, *, comments: bool = True, without: Collection[st
         f"# Once a run has started, only {', '.join(CHANGEABLE)} may be edited in its own config.toml.",
     ] * comments
     for name, about, fields in sections():
-        if name in without or (
-            name in _LATER and not comments and _value(settings, name) == _value(Settings(), name)
-        ):
+        if name in without or (not comments and _is_unused(settings, name)):
             continue
         owner: BaseModel = getattr(settings, name) if name else settings
         if name:
             lines += ["", f"[{name}]" + f"  # {about}" * comments]
         for key, field in fields.items():
-            if f"{name}.{key}" in without:
+            if f"{name}.{key}" in without or (not comments and _is_unused(settings, f"{name}.{key}")):
                 continue
             value = getattr(owner, key)
             if comments:
                 lines.append(f"# {meaning(field)} ({allowed(field)})")
             lines.append(f"{key} = {_toml(value)}" if value is not None else f"# {key} = ")
     return "\n".join(lines) + "\n"
+
+
+def _is_unused(settings: Settings, name: str) -> bool:
+    """Whether a section or key came later than the first runs, and has its default."""
+    return name in _LATER and _value(settings, name) == _value(Settings(), name)
 
 
 def _toml(value: object) -> str:
