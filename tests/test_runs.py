@@ -87,7 +87,8 @@ def test_slots_are_numbered_in_another_order_each_round(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     train(settings_with(draws="fresh", rounds=6), directory)
     with Ledger.open(directory) as ledger:
-        order = [tuple(c for cluster in ledger.membership(i) for c in cluster) for i in range(1, 7)]
+        rounds = [ledger.round(i) for i in range(1, 7)]
+        order = [tuple(slot.member for cluster in each.clusters for slot in cluster.slots) for each in rounds]
         groups = [{frozenset(cluster) for cluster in ledger.membership(i)} for i in range(1, 7)]
     assert all(group == groups[0] for group in groups)  # sticky: the same clusters, all six times
     assert len(set(order)) > 1  # the same order six times: (2! 4! 4!)^-5 at the most

@@ -14,6 +14,7 @@ import transformers
 
 from disavow import config
 from disavow.adapters.base_model import base_digest, load_base
+from disavow.adapters.export import write_peft_folder
 from disavow.adapters.task import AdapterTask
 from disavow.domain import Layout, TensorSpec
 from disavow.errors import ConfigError, TaskError
@@ -75,14 +76,13 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     tmp_path: Path, flower_run: tuple[Path, Path, torch.nn.Module]
 ) -> None:
     run, description, _ = flower_run
-    adapter = tmp_path / "adapter"
+    adapter, other, none = tmp_path / "adapter", tmp_path / "other.json", tmp_path / "none.json"
     assert_refused(disavow("export-adapter", run, "-o", adapter), ConfigError, "--adapter-config")
-    other = tmp_path / "other.json"
     other.write_text(json.dumps({**json.loads(description.read_text()), "r": 4}))
-    refused = disavow("export-adapter", run, "-o", adapter, "--adapter-config", other)
-    assert_refused(refused, TaskError, other, "lora_A")
-    other.write_text("{}")
-    assert_refused(disavow("export-adapter", run, "-o", adapter, "--adapter-config", other), TaskError, other)
-    given = ("--adapter-config", description, "--base", tmp_path)
-    assert_refused(disavow("export-adapter", run, "-o", adapter, *given), TaskError, tmp_path)
+    none.write_text("{}")
+    with Federation.open(run) as federation:
+        weights = federation.export().data
+    for given, base, said in [(other, None, "lora_A"), (none, None, none), (description, str(tmp_path), tmp_path)]:
+        with pytest.raises(TaskError, match=str(said)):
+            write_peft_folder(adapter, weights, adapter_config=given, model_digest="", base=base)
     assert not adapter.exists()

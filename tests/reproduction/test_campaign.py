@@ -250,6 +250,7 @@ def test_groups_in_processes_of_their_own_come_to_the_same(several: list[Point],
     assert campaign.run(several, paths, Witness(interrupt_after=1), jobs=3) == together  # nothing is run again
 
 
+@pytest.mark.torture
 def test_what_fails_in_one_group_is_said_and_the_others_are_made(several: list[Point], tmp_path: Path) -> None:
     """A room where no run can be made: a file lies where its folder should."""
     paths, witness = Places(tmp_path / "results", tmp_path / "work"), Witness()
@@ -264,6 +265,7 @@ def test_what_fails_in_one_group_is_said_and_the_others_are_made(several: list[P
     assert {line.key for line in kept} == {point.key for point in several if point.seed != broken.seed}
 
 
+@pytest.mark.torture
 def test_an_interruption_ends_the_processes_and_keeps_what_is_finished(
     several: list[Point], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "0.964" in table, "the paper's cell stands beside ours"
 
 
+@pytest.mark.torture
 def test_groups_share_the_work_of_several_processes(tmp_path: Path) -> None:
     made = run(*grid_of(tmp_path, SEVERAL), "--jobs", "2", cwd=tmp_path)
     assert made.returncode == 0, made.stderr

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from reproduction import published
-from reproduction.lines import RowName
+from reproduction.lines import PaperRow
 from tests.data.making import SHARED
 
 TARGETS = SHARED.parent / "paper" / "targets.json"
@@ -36,7 +36,7 @@ def test_every_cell_is_the_papers(table: published.TableName) -> None:
 
 @pytest.mark.parametrize("table", NAMES)
 def test_rows_are_those_of_result_lines_and_every_cell_can_be_read(table: published.TableName) -> None:
-    assert published.rows(table) == get_args(RowName)
+    assert published.rows(table) == get_args(PaperRow)
     cells = [
         published.cell(table, row, column) for row in published.rows(table) for column in published.columns(table)
     ]

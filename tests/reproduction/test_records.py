@@ -42,7 +42,7 @@ def test_a_line_has_the_fields_of_its_format_in_order(path: Path) -> None:
     lines.append(path, ONE)
     names = (
         "format key row network method k x seed quick settings versions device commit rounds requests accuracy "
-        "seconds client_epochs bytes distance_to_fedavg averaged"
+        "seconds client_epochs bytes distance_to_fedavg averaged edition variant width hidden"
     )
     assert " ".join(json.loads(path.read_text())) == names
 
@@ -104,7 +104,7 @@ def changed(**fields: Any) -> bytes:
         (changed(colour="red"), "colour: an unknown field; take the line out"),
         (changed(k="4"), "k: "),
         (changed(k=2), "x = 3 is more than k = 2"),
-        (changed(method="fedavg"), "fedavg has k = 1 and x = 1"),
+        (changed(method="fedavg"), "fedavg has k = 1"),
         (changed(accuracy=1.5), "accuracy: "),
         (changed(accuracy=float("nan")), "accuracy: "),
         (changed(row="SVHN-iid"), "row: "),

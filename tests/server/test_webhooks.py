@@ -11,7 +11,7 @@ import pytest
 
 from disavow.server import deliveries
 from disavow.server.access import Role
-from disavow.server.deliveries import MOST_ATTEMPTS, Sender, wait_after
+from disavow.server.deliveries import Sender, wait_after
 from tests.server.receiver import Receiver, receiving, until
 from tests.server.service import Service, error_of
 
@@ -60,13 +60,14 @@ def test_what_is_refused_is_tried_again_and_given_up_in_the_end(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "wait_after", lambda attempts: 0.0)
+    monkeypatch.setattr(deliveries, "MOST_ATTEMPTS", 4)
     with receiving() as receiver:
         add(service, receiver, "request.received")
         receiver.statuses = [500, 302]
         service.file(service.clients()[0])
         until(lambda: len(receiver.got) == 3)
         assert len({headers["disavow-delivery"] for headers, _ in receiver.got}) == 1
-        receiver.statuses = [500] * MOST_ATTEMPTS
+        receiver.statuses = [500] * 4
         service.file(service.clients()[1])
 
         def dead() -> list[dict[str, object]]:
@@ -75,7 +76,7 @@ def test_what_is_refused_is_tried_again_and_given_up_in_the_end(
 
         until(dead)
         [letter] = dead()
-        assert (letter["attempts"], letter["failure"]) == (MOST_ATTEMPTS, "status 500")
+        assert (letter["attempts"], letter["failure"]) == (4, "status 500")
         assert service.call("POST", f"/v1/deliveries/{letter['id']}/retry").status_code == 202
         until(lambda: not dead())
         assert error_of(service.call("POST", f"/v1/deliveries/{letter['id']}/retry")) == (404, "DSV-804")

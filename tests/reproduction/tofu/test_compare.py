@@ -18,7 +18,10 @@ from reproduction.tofu.study import Study, run_study
 from tests.adapters.conftest import make_base
 from tests.reproduction.tofu.test_federation import TOFU
 
-pytestmark = pytest.mark.skipif(not TOFU.is_dir(), reason="TOFU's files are not in ../shared/data/tofu")
+pytestmark = [
+    pytest.mark.torture,  # the comparison on adapters itself is tested in tests/adapters
+    pytest.mark.skipif(not TOFU.is_dir(), reason="TOFU's files are not in ../shared/data/tofu"),
+]
 
 NAMES = ["ours", "npo", "not"]
 EFFORT = Effort(seeds=1, references=3, quick=True)
