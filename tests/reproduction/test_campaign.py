@@ -239,6 +239,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
     return grid.load(written(tmp_path_factory.mktemp("several"), SEVERAL)).points()
 
 
+@pytest.mark.torture
 def test_groups_in_processes_of_their_own_come_to_the_same(several: list[Point], tmp_path: Path) -> None:
     alone, witness = made(several, tmp_path / "alone"), Witness()
     paths = Places(tmp_path / "results", tmp_path / "work")

@@ -60,7 +60,6 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "0.964" in table, "the paper's cell stands beside ours"
 
 
-@pytest.mark.torture
 def test_groups_share_the_work_of_several_processes(tmp_path: Path) -> None:
     made = run(*grid_of(tmp_path, SEVERAL), "--jobs", "2", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -120,6 +119,7 @@ def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "build" / "reproduction" / "work.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.torture
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     with start(tmp_path) as started:
@@ -151,6 +151,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert len({line["key"] for line in lines}) == len(lines) == 4
 
 
+@pytest.mark.torture
 def test_a_second_process_leaves_the_runs_to_the_first(tmp_path: Path) -> None:
     with start(tmp_path) as started:
         assert started.stderr is not None

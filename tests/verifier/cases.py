@@ -276,10 +276,9 @@ def _servings(source: random.Random) -> Iterator[Case]:
         assert case.serving is not None
         for done, data in _sample(byte_mutations(case.serving), source):
             yield replace(case, about=f"serving {done}", serving=data)
-        envelope = json.loads(case.serving)
         try:
-            said = json.loads(base64.b64decode(envelope["payload"]))
-        except (KeyError, ValueError):
+            said = json.loads(base64.b64decode(json.loads(case.serving)["payload"]))
+        except (KeyError, ValueError):  # one of the vectors that hold no statement
             continue
         for done, value in _sample(mutations(said), source):
             yield replace(case, about=f"serving {done}", serving=signed_serving(value, SERVER))
