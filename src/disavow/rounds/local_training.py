@@ -165,7 +165,7 @@ def accept(
     bad = _not_finite(updates.vectors)
     if bad:
         names = _names([updates.clients[i] for i in bad])
-        problem = "holds NaN or infinity (is the learning rate too high?)"
+        problem = "holds NaN or infinity (is the learning rate too high, or the noise too strong?)"
         raise _refusal(
             round_number, f"the update of {names} {problem}", nameless=f"the update of {len(bad)} clients {problem}"
         )
