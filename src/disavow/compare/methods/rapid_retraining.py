@@ -9,10 +9,11 @@ steps as their momentum is.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from disavow.compare.averages import weighted_mean
 from disavow.compare.method import Federation, Forgotten, Method
@@ -23,7 +24,7 @@ class RapidRetraining(Method):
     """See `Method`.
 
     `share` of the training's rounds, at `learning_rate`; `momentum` and `decay` are those of the averages of
-    gradients and of curvatures, `damping` is added to curvatures as a share of their largest.
+    gradients and of curvatures, `damping` is added to curvatures as a share of the largest of their tensor.
     """
 
     name = "rapid-retraining"
@@ -54,21 +55,32 @@ class RapidRetraining(Method):
         """One client's update by curvature-scaled steps."""
         network = federation.network(vector)
         parameters = [each for each in network.parameters() if each.requires_grad]
-        means = [torch.zeros_like(each) for each in parameters]
-        curvatures = [torch.zeros_like(each) for each in parameters]
+        sizes = [each.numel() for each in parameters]
+        flat = flattened(parameters)
+        mean, curvature = torch.zeros_like(flat), torch.zeros_like(flat)
         batches = federation.batches(client, round_number, epochs=federation.epochs)
         for step, batch in enumerate(batches, start=1):
-            for each in parameters:
-                each.grad = None
-            federation.loss(network, batch).backward()
-            with torch.no_grad():
-                for each, mean, curvature in zip(parameters, means, curvatures, strict=True):
-                    if each.grad is None:
-                        continue
-                    mean.lerp_(each.grad, 1 - self.momentum)
-                    curvature.lerp_(each.grad.square(), 1 - self.decay)
-                    scaled = (curvature / (1 - self.decay**step)).sqrt()
-                    floor = self.damping * scaled.max() + torch.finfo(scaled.dtype).tiny
-                    direction = mean / (1 - self.momentum**step) / (scaled + floor)
-                    each.sub_(self.learning_rate * direction)
+            loss = federation.loss(network, batch)
+            found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+            gradient = torch.cat([each.flatten() for each in found])
+            mean.lerp_(gradient, 1 - self.momentum)
+            curvature.lerp_(gradient.square(), 1 - self.decay)
+            scaled = (curvature / (1 - self.decay**step)).sqrt()
+            largest = torch.cat([part.max().expand(part.numel()) for part in scaled.split(sizes)])
+            floor = self.damping * largest + torch.finfo(scaled.dtype).tiny
+            flat.sub_(self.learning_rate * (mean / (1 - self.momentum**step) / (scaled + floor)))
         return federation.vector_of(network) - vector
+
+
+def flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Lay parameters out in one vector, of which they become views: one operation then steps all of them.
+
+    Args:
+        parameters: Of one network.
+
+    """
+    flat = torch.cat([each.detach().flatten() for each in parameters])
+    parts = flat.split([each.numel() for each in parameters])
+    for each, part in zip(parameters, parts, strict=True):
+        each.data = part.view_as(each)
+    return flat
