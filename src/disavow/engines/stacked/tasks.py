@@ -88,7 +88,7 @@ class StackedTasks:
         if hasattr(self._task, "train_client"):
             raise CannotStack("the task has a training loop of its own")
         self._layout = layout_of(workload.network)
-        with reproducible(self._device, precision), seeded(0, self._device):
+        with reproducible(self._device), seeded(0, self._device):
             trial = StackTrial.of(workload)
             read_optimizer(self._task, workload.network, 1)
             self._network = StackedLoss(self._task, workload.network, self._device)
