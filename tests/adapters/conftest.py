@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.kill.erasure_driver import Driver
+
 transformers = pytest.importorskip("transformers", reason="needs the extra llm")
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra llm")
 
@@ -73,3 +75,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty authors of four questions each."""
     lines = [line for author in range(20) for line in questions(author)]
     return write_lines(tmp_path_factory.mktemp("texts") / "authors.jsonl", lines)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _llm_imported(driver: Driver) -> None:
+    """Import what takes most of the seconds of a command on adapters once, and not in each of them."""
+    driver.warm("transformers", "peft", "disavow.adapters.task", "disavow.compare.comparison")

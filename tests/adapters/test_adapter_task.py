@@ -23,7 +23,7 @@ from disavow.errors import TaskError
 from disavow.federation import Federation
 from disavow.tasks.loading import load
 from tests.adapters.conftest import make_base, questions, write_lines
-from tests.cli.process import disavow
+from tests.cli.forked import disavow
 
 TRAINING = TrainingSettings(epochs=1, batch_size=4, learning_rate=0.01)
 

@@ -27,7 +27,7 @@ from disavow.federation import Federation
 from tests.adapters.conftest import questions, write_lines
 from tests.adapters.test_adapter_task import settings
 from tests.audit.making import hashes_of, keys_of
-from tests.cli.process import disavow
+from tests.cli.forked import disavow
 from tests.compare.contract import Given, MethodContract
 
 NAMES = "retrain,ours,ours-purged,gradient-ascent,gradient-difference,npo,not,fine-tune"

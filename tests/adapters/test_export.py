@@ -21,7 +21,8 @@ from disavow.errors import ConfigError, TaskError
 from disavow.federation import Federation
 from disavow.rounds.vectors import Model
 from tests.adapters.conftest import make_base
-from tests.cli.process import assert_refused, disavow
+from tests.cli.forked import disavow
+from tests.cli.process import assert_refused
 
 LORA: dict[str, Any] = {"r": 2, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
 

@@ -138,6 +138,10 @@ class Driver:
         """Run a command to its end."""
         return self.start(*command, **more).wait()
 
+    def warm(self, *modules: str) -> None:
+        """Import more than all children need, once, before those that need it are forked."""
+        self.call({"import": modules})
+
     def close(self) -> None:
         """End it."""
         assert self._process.stdin is not None
@@ -158,6 +162,9 @@ def serve() -> None:
         if "wait" in message:
             _, status = os.waitpid(message["wait"], 0)
             answer = {"status": os.waitstatus_to_exitcode(status)}
+        elif "import" in message:
+            _import(message["import"])
+            answer = {}
         else:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -170,13 +177,19 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Only imports: no tensor is touched before a fork, and no thread is running at one."""
-    for name in (
-        *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
-        *("matplotlib.backends.backend_agg", "matplotlib.figure", "safetensors.numpy"),
-        "torch._dynamo",  # the first step of an optimizer of PyTorch imports it, which takes a second
-        *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
-        *("tests.erasure.mechanisms.contract", "tests.erasure.random_task"),
-    ):
+    _import(
+        (
+            *("alembic.command", "sklearn.datasets", "dp_accounting", "typer.rich_utils"),
+            *("matplotlib.backends.backend_agg", "matplotlib.figure", "safetensors.numpy"),
+            "torch._dynamo",  # the first step of an optimizer of PyTorch imports it, which takes a second
+            *("disavow.cli.app", "disavow.cli.run_commands", "disavow.audit.audit", "disavow.federation"),
+            *("tests.erasure.mechanisms.contract", "tests.erasure.random_task"),
+        )
+    )
+
+
+def _import(modules: Sequence[str]) -> None:
+    for name in modules:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # or every child that collects garbage copies the pages of all that is imported here
