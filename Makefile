@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# where it is set, every worker of the tests compiles all of their modules anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-fast test-flower test-postgres test-browser check format torture bench clean
 .DEFAULT_GOAL := help
 
