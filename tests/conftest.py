@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from disavow.ledger.keyring import FOLDER
 from tests import database_option
@@ -82,7 +83,9 @@ def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # or every child process compiles all modules anew
         torch.set_num_threads(1)
-        yield keys
+        # BLAS is loaded already and does not look at the environment again; its idle threads wait in a busy loop
+        with threadpool_limits(1):
+            yield keys
 
 
 @pytest.fixture(autouse=True)
