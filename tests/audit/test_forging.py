@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disavow.audit import forging as forging_module
@@ -110,13 +110,14 @@ def left(ledger: Ledger, engine: Homes, *clients: str) -> list[str]:
 # -- the bound ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("noise", NOISE)
-def test_every_forgery_keeps_to_the_bound(tmp_path: Path, noise: str) -> None:
+def test_every_forgery_keeps_to_the_bound(tmp_path: Path, noise: str, examples: int) -> None:
     """Σ p·spread by representatives; and where there is noise, what two draws of it lie apart at most."""
     policy = replace(POLICY, k=2, **NOISE[noise])
     with trained(tmp_path / "run", policy, Homes()) as ledger:
 
-        @PROPERTY
+        @settings(PROPERTY, max_examples=examples)
         @given(seed=st.integers(0, 2**32 - 1))
         def holds(seed: int) -> None:
             forgery = forge(ledger, Homes().train, forgings=2, seed=seed)
