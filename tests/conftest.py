@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # imports and tests, a million objects, are looked through in vain while they are collected
     _keep_temporary_files_in_memory()
     server = database_option.start(config)
     config.add_cleanup(lambda: database_option.stop(server))
@@ -68,6 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(pytest.mark.skip(reason="is about SQLite's own files"))
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, without looking again and again through what is imported."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
