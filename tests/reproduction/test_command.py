@@ -60,12 +60,15 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "0.964" in table, "the paper's cell stands beside ours"
 
 
-def test_groups_share_the_work_of_several_processes(tmp_path: Path) -> None:
-    made = run(*grid_of(tmp_path, SEVERAL), "--jobs", "2", cwd=tmp_path)
+@pytest.mark.parametrize("groups", [2, pytest.param(3, marks=pytest.mark.torture)])
+def test_groups_share_the_work_of_several_processes(tmp_path: Path, groups: int) -> None:
+    text = SEVERAL.replace("seeds = [1, 2, 3]", f"seeds = {[*range(1, groups + 1)]}")
+    made = run(*grid_of(tmp_path, text), "--jobs", "2", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    assert "6 of 6: MNIST-iid lenet5 " in made.stderr
+    points = 2 * groups
+    assert f"{points} of {points}: MNIST-iid lenet5 " in made.stderr
     lines = (tmp_path / "results" / "lenet5-mnist-iid.jsonl").read_text().splitlines()
-    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == 6
+    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == points
 
 
 @pytest.mark.torture

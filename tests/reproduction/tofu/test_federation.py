@@ -1,4 +1,4 @@
-"""Twenty authors of TOFU, a base of one layer and three rounds: the whole study, small enough for the suite."""
+"""Twenty authors of TOFU, a base of one layer and two rounds: the whole study, small enough for the suite."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def study(base: Path) -> Study:
     """The study, with all pieces done."""
-    found = Study(SMOKE, base, TOFU, base.parent / f"smoke-{SMOKE.key}", "cpu", first=3)
+    found = Study(SMOKE, base, TOFU, base.parent / f"smoke-{SMOKE.key}", "cpu", first=2)
     run_study(found)
     return found
 
@@ -90,8 +90,8 @@ def test_those_who_leave_and_some_who_stay_have_wrong_answers(tmp_path: Path) ->
 def test_every_piece_is_measured(pieces: dict[str, Any]) -> None:
     assert tuple(pieces) == PIECES
     trained = pieces["trained"]
-    assert (trained["rounds"], trained["client_epochs"]) == (3, 3 * 20)
-    assert trained["bytes"] == 2 * 60 * 4 * trained["adapter_parameters"]
+    assert (trained["rounds"], trained["client_epochs"]) == (2, 2 * 20)
+    assert trained["bytes"] == 2 * 40 * 4 * trained["adapter_parameters"]
     assert 0 < trained["after"]["held_out"]["probability"] < 1
     assert pieces["utility"]["warning"]
 
@@ -127,7 +127,7 @@ def test_pieces_that_are_done_are_not_done_again(study: Study, pieces: dict[str,
 
 
 def test_the_commands_print_what_is_done(study: Study, pieces: dict[str, Any]) -> None:
-    common = ["--out", str(study.folder.parent), "--tofu", str(TOFU), "--device", "cpu", "--first", "3"]
+    common = ["--out", str(study.folder.parent), "--tofu", str(TOFU), "--device", "cpu", "--first", "2"]
     swept = CliRunner().invoke(app, ["sweep", "--candidate", "smoke", *common]).stdout
     assert "trained, held_out" in swept
     none = json.loads(CliRunner().invoke(app, ["odds", "--seconds", "0", "--json", *common]).stdout)
