@@ -49,6 +49,18 @@ def resnet() -> nn.Module:
     return network
 
 
+class Tempered(nn.Module):
+    """A parameter that is one number, which in a stack has no dimension but the clients'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.temperature = nn.Linear(192, 4), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.layer(images.flatten(1)) / self.temperature
+        return scores
+
+
 def dropout() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.Dropout(0.5), nn.Linear(8, 4))
 
@@ -112,7 +124,9 @@ def plain_update(workload: TaskWorkload, model: Model, client: str) -> Tensor:
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-@pytest.mark.parametrize("model", [lambda: LeNet5((3, 8, 8), 4), resnet], ids=["LeNet5", "ResNet-mini"])
+@pytest.mark.parametrize(
+    "model", [lambda: LeNet5((3, 8, 8), 4), resnet, Tempered], ids=["LeNet5", "ResNet-mini", "scalar"]
+)
 def test_updates_are_those_of_a_plain_loop(model: Callable[[], nn.Module], stacked: bool) -> None:
     workload = workload_of(model)
     found, training = trained(workload, stacked=stacked)

@@ -84,19 +84,23 @@ class CurvatureScaled(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Take one step of every client; see `Optimizer`."""
         for group in self.param_groups:
-            group["steps"] += 1
-            momentum, decay, parameters = group["momentum"], group["decay"], group["params"]
-            for each in parameters:
-                if not self.state[each]:
-                    self.state[each] = {"mean": torch.zeros_like(each), "curvature": torch.zeros_like(each)}
+            parameters, momentum, decay = group["params"], group["momentum"], group["decay"]
+            clients = len(parameters[0])
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-            means, curvatures = ([self.state[each][name] for each in parameters] for name in ("mean", "curvature"))
-            torch._foreach_lerp_(means, gradients, 1 - momentum)
-            torch._foreach_lerp_(curvatures, torch._foreach_mul(gradients, gradients), 1 - decay)
-            divisors = torch._foreach_div(curvatures, 1 - decay ** group["steps"])
-            torch._foreach_sqrt_(divisors)
-            for each in divisors:
-                largest = each.flatten(1).amax(1).view(-1, *(1,) * (each.dim() - 1))
-                each.add_(group["damping"] * largest + torch.finfo(each.dtype).tiny)
-            rate = group["lr"] / (1 - momentum ** group["steps"])
-            torch._foreach_addcdiv_(parameters, means, divisors, -rate)
+            # one row a client, so that few operations step all tensors
+            gradient = torch.cat([each.reshape(clients, -1) for each in gradients], dim=1)
+            if not group["steps"]:
+                group["mean"], group["curvature"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+                group["sizes"] = [each.numel() // clients for each in parameters]
+            group["steps"] += 1
+            # clients leave a stack from its end
+            mean, curvature = (group[name][:clients] for name in ("mean", "curvature"))
+            mean.lerp_(gradient, 1 - momentum)
+            curvature.lerp_(gradient.square(), 1 - decay)
+            scaled = (curvature / (1 - decay ** group["steps"])).sqrt_()
+            parts = scaled.split(group["sizes"], dim=1)
+            largest = torch.cat([part.amax(1, keepdim=True).expand_as(part) for part in parts], dim=1)
+            floor = group["damping"] * largest + torch.finfo(scaled.dtype).tiny
+            steps = group["lr"] * (mean / (1 - momentum ** group["steps"]) / (scaled + floor))
+            for each, part in zip(parameters, steps.split(group["sizes"], dim=1), strict=True):
+                each.sub_(part.view_as(each))

@@ -35,8 +35,8 @@ Tensors = dict[str, Tensor]
 StackedOptimizer = Callable[[Tensors], Optimizer]
 """Makes an optimizer over the parameters of stacked clients, by name; the first dimension of each is the client.
 
-It must not mix clients, and must keep what it knows of a parameter in tensors of the parameter's own shape, so that
-clients can leave the stack, or in what is no tensor.
+It must not mix clients. Clients leave a stack from its end: the parameters get shorter, and with them those tensors
+of the optimizer's state that have the shape of their parameter.
 """
 
 # -- samples ------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class TaskStack:
             return
         for name, (start, end, _) in self._spans.items():
             each = self.parameters[name] if name in self.parameters else self.buffers[name]
-            self.vectors[active : self._active, start:end] = each.detach()[active:].flatten(1)
+            self.vectors[active : self._active, start:end] = each.detach()[active:].reshape(-1, end - start)
         names = {id(each): name for name, each in self.parameters.items()}
         for group in self._optimizer.param_groups:
             group["params"] = [self._shorten(names[id(each)], active) for each in group["params"]]
@@ -345,7 +345,7 @@ def _clip(gradients: Sequence[Tensor], limit: float) -> None:
     """Bound the norm of each client's gradient, as `torch.nn.utils.clip_grad_norm_` does for one."""
     if not gradients:
         return
-    norms = torch.stack([torch.linalg.vector_norm(each.flatten(1), dim=1) for each in gradients])
+    norms = torch.stack([torch.linalg.vector_norm(each.reshape(len(each), -1), dim=1) for each in gradients])
     factors = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
     for each in gradients:
         each.mul_(factors.view(-1, *(1,) * (each.dim() - 1)))
