@@ -144,7 +144,8 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def _cosine(mine: Tensor, wanted: Tensor) -> Tensor:
     # of one vector each: tensor by tensor, most of a small network's step would be spent here
-    return (mine @ wanted) / (mine.norm() * wanted.norm()).clamp_min(1e-12)
+    lengths: Tensor = torch.linalg.vector_norm(mine) * torch.linalg.vector_norm(wanted)
+    return torch.dot(mine, wanted) / lengths.clamp_min(1e-12)
 
 
 def _variation(inputs: Tensor) -> Tensor:
