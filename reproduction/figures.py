@@ -16,6 +16,7 @@ from reproduction.selection import Selection, select
 from reproduction.skew_figure import skew
 from reproduction.storage_figure import storage
 from reproduction.table import TITLES
+from reproduction.trade_off_figure import trade_off
 from reproduction.work_figure import work
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "odds",
     "skew",
     "storage",
+    "trade_off",
     "unlearning_time",
     "work",
 ]
