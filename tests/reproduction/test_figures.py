@@ -52,7 +52,7 @@ TRADE_OFF = [
         10,
         seed=seed,
         variant=variant,
-        **({"hidden": Hidden(median_composed=20.0 + seed, worst_composed=40.0)} if variant else {}),
+        hidden=Hidden(median_composed=20.0 + seed, worst_composed=40.0) if variant else None,
     )
     for row in ("MNIST-iid", "MNIST-dirichlet0.3")
     for variant in TRADE_OFF_VARIANTS
@@ -150,6 +150,30 @@ def test_a_figure_of_nothing_says_not_run(name: str, tmp_path: Path, drawn: list
     for figure in drawn:
         assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 3, 4, 8, 9)
         assert figure.legends == []
+
+
+SMALL: dict[str, Make] = {
+    "accuracy-curves": lambda path: figures.accuracy_curves(quick(RUNS), path),
+    "unlearning-time": lambda path: figures.unlearning_time(quick(RUNS), path),
+    "distance-to-fedavg": lambda path: figures.distance_to_fedavg(quick(RUNS), path),
+    "storage": lambda path: figures.storage(quick(STORED), path),
+    "skew": lambda path: figures.skew(quick(SKEW), path),
+    "trade-off": lambda path: figures.trade_off(quick(TRADE_OFF), path),
+}
+
+
+def quick(lines: list[Line]) -> list[Line]:
+    return [replace(one, quick=True) for one in lines if one.row.startswith("MNIST")]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_figure_of_quick_runs_has_panels_for_what_the_small_version_has(
+    name: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    SMALL[name](tmp_path / name)
+    for figure in drawn:
+        assert "not run" not in {text.get_text() for text in texts(figure)}
+        assert figure.legends
 
 
 AGAIN = """
