@@ -88,6 +88,7 @@ class StackedTasks:
         if hasattr(self._task, "train_client"):
             raise CannotStack("the task has a training loop of its own")
         self._layout = layout_of(workload.network)
+        # in full precision: rounding of TF32 differs between a stack and a client alone by more than a trial allows
         with reproducible(self._device), seeded(0, self._device):
             trial = StackTrial.of(workload)
             read_optimizer(self._task, workload.network, 1)
