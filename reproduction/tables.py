@@ -51,7 +51,7 @@ _METHODS = (
     "*paper*: as printed, ± its standard deviation over x. *published*: the paper's method on correct code (fresh "
     "clusters in each round, one representative). *sticky*: ours, sticky clusters with one representative; *s=3*: "
     "with three, for which a cluster of four can keep enough survivors at x = 2 alone. *fedAvg 1/k*: a random 1/k "
-    "of the clients in each round, no clusters, retrained from scratch when somebody leaves who took part. "
+    "of the clients in each round, no clusters, retrained from the first round in which a leaver took part. "
     "*unequal sizes* is the paper's noniid. Cells of a k are means over x = 2, 3, 4 and seeds, ± half of Student's "
     "95 % interval over seeds, each with a stream of requests of its own."
 )

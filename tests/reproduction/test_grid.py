@@ -84,7 +84,7 @@ def test_federated_averaging_with_a_share_of_the_clients_has_neither_clusters_no
     assert [(point.k, point.x, point.settings.training.fraction) for point in points] == [(4, 1, 0.25), (5, 1, 0.2)]
     for point in points:
         assert (point.settings.clustering.k, point.settings.deniability.x) == (1, 1)
-        assert point.settings.mechanism.name == "retrain-from-scratch"
+        assert point.settings.mechanism.name == "retrain"
 
 
 def test_three_representatives_are_drawn_where_enough_survivors_can_be_left(tmp_path: Path) -> None:
