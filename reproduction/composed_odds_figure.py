@@ -34,7 +34,7 @@ def composed_odds(lines: Iterable[OddsLine], path: Path) -> tuple[Path, Path]:
         for panel, clients in zip(panels, numbers, strict=True):
             _panel(panel, {scheme: _of(runs, clients) for scheme, runs in schemes.items()})
             panel.set_title(f"{clients:,} clients")
-            panel.set_xlabel("log10 γ over all rounds, worst client")
+            panel.set_xlabel("odds over all rounds, worst client")
         panels[0].set_ylabel("accuracy minus fedAvg's, points")
         if held:
             panels[0].set_yscale("symlog", linthresh=1, linscale=1)
@@ -65,7 +65,7 @@ def _panel(panel: Axes, schemes: Mapping[Scheme, Sequence[OddsLine]]) -> None:
     panel.axhline(TARGET_POINTS, color="0.3", linewidth=0.7, linestyle="--")
     panel.axhline(0, color="black", linewidth=0.8)
     panel.set_xscale("log")
-    panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    panel.xaxis.set_major_formatter(lambda exponent, _: f"$10^{{{exponent:g}}}$")
 
 
 def _point(lines: Sequence[OddsLine]) -> tuple[float, float, float, float]:

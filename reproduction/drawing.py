@@ -30,6 +30,7 @@ ARRANGEMENT: tuple[tuple[RowName, ...], ...] = (
     ("MNIST-noniid", "FMNIST-noniid", "CIFAR10-noniid", "CelebA-noniid"),
 )
 """The panels as the paper has them."""
+PANELS: tuple[RowName, ...] = tuple(row for names in ARRANGEMENT for row in names)
 
 WIDTH = 7.5
 """Inches, of a page."""
@@ -118,11 +119,17 @@ def arranged(
     axes: tuple[str, str],
     draw: Callable[[Axes, RowName], bool],
     legend: Sequence[Artist],
+    rows: Collection[RowName],
 ) -> Figure:
-    """Eight panels as in the paper, iid above; `draw` draws one, and says whether there was anything to draw."""
+    """Arrange panels of some rows as in the paper, iid above.
+
+    `draw` draws one, and says whether there was anything to draw.
+    """
+    columns = [at for at, both in enumerate(zip(*ARRANGEMENT, strict=True)) if any(row in rows for row in both)]
+    arrangement = [[names[at] for at in columns] for names in ARRANGEMENT if any(row in rows for row in names)]
     drawn = blank(4.9)
-    panels = drawn.subplots(2, 4, sharex=True)
-    for above, names in zip(panels, ARRANGEMENT, strict=True):
+    panels = drawn.subplots(len(arrangement), len(columns), sharex=True, squeeze=False)
+    for above, names in zip(panels, arrangement, strict=True):
         for panel, row in zip(above, names, strict=True):
             frame(panel)
             panel.set_title(titled(row))

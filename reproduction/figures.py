@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from reproduction import drawing, series
 from reproduction.composed_odds_figure import composed_odds
-from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, Look
+from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, PANELS, Look
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.odds_figure import odds
 from reproduction.selection import Selection, select
 from reproduction.skew_figure import skew
 from reproduction.storage_figure import storage
 from reproduction.table import TITLES
+from reproduction.trade_off_figure import trade_off
 from reproduction.work_figure import work
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "odds",
     "skew",
     "storage",
+    "trade_off",
     "unlearning_time",
     "work",
 ]
@@ -95,7 +97,7 @@ def _curves(selection: Selection, method: Method) -> Figure:
         *(drawing.sample(f"x = {x}", color="0.3", **look) for x, look in DENIABILITY.items() if x in run),
     ]
     title = drawing.made_of(selection, f"Test accuracy of the model in use, {TITLES[method]}")
-    return drawing.arranged(title, ("rounds trained", "test accuracy"), draw, legend)
+    return drawing.arranged(title, ("rounds trained", "test accuracy"), draw, legend, _rows(selection))
 
 
 def _by_cluster(selection: Selection, labels: tuple[str, str], values: Values, *, grows: bool = False) -> Figure:
@@ -122,7 +124,12 @@ def _by_cluster(selection: Selection, labels: tuple[str, str], values: Values, *
         *drawing.method_samples(selection),
         *drawing.cluster_samples(selection),
     ]
-    return drawing.arranged(drawing.made_of(selection, labels[0]), ("round", labels[1]), draw, legend)
+    title = drawing.made_of(selection, labels[0])
+    return drawing.arranged(title, ("round", labels[1]), draw, legend, _rows(selection))
+
+
+def _rows(selection: Selection) -> tuple[RowName, ...]:
+    return selection.shown(PANELS, lambda line: line.row)
 
 
 def _baselines(

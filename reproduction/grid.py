@@ -53,7 +53,7 @@ _STICKY: Mapping[str, Any] = {"clustering": {"sticky": True}}
 
 METHODS: Mapping[Method, Mapping[str, Any]] = {
     "fedavg": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
-    "fedavg-sampled": {**_PLAIN, "mechanism": {"name": "retrain-from-scratch"}},
+    "fedavg-sampled": {**_PLAIN, "mechanism": {"name": "retrain"}},
     "federaser": {**_PLAIN, "mechanism": {"name": "federaser"}},
     "federaser-1": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1}},
     "federaser-plain": {**_PLAIN, "mechanism": {"name": "federaser", "interval": 1, "compress": False}},

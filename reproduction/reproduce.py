@@ -128,6 +128,11 @@ def _skew(results: Results, out: Path, network: Network) -> list[Path]:
     return [*written, *figures.skew(results.lines("skew"), out / "skew")]
 
 
+def _trade_off(results: Results, out: Path, network: Network) -> list[Path]:
+    written = _study("trade-off")(results, out, network)
+    return [*written, *figures.trade_off(results.lines("tradeoff"), out / "trade-off")]
+
+
 def _backdoor(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows all of its own
     found = backdoor.read(results.backdoor_file, results.on_note)
     return _written(backdoor_table.backdoor(found, quick=results.quick), out / BACKDOOR)
@@ -194,7 +199,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
     "skew": Artefact("clients with different labels", _skew, "skew"),
     "large-k": Artefact("what brings accuracy back at large k", _study("large-k"), "large-k"),
-    "trade-off": Artefact("accuracy, rollbacks and odds against Δ and s", _study("trade-off"), "trade-off"),
+    "trade-off": Artefact("accuracy, rollbacks and odds against Δ and s", _trade_off, "trade-off"),
     BACKDOOR: Artefact("what is left of a leaver's backdoor after each kind of answer", _backdoor),
     WORK: Artefact("client-epochs per request over many streams", _work),
     PURGE_WORK: Artefact("client-epochs of a month of requests that is purged once", _purge_work),

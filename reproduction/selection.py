@@ -109,6 +109,19 @@ class Selection:
         """Whether any run is of that method."""
         return any(line.method == method for line in self.lines)
 
+    def shown(self, possible: Sequence[_Kind], what: Callable[[Line], object]) -> tuple[_Kind, ...]:
+        """Say which of all rows, or sizes of clusters, are shown: of quick runs, those that they have.
+
+        A small version has few of them. In any other table and figure, what was not run is to be seen.
+
+        Args:
+            possible: All of them.
+            what: Which of them a run is of.
+
+        """
+        run = {what(line) for line in self.lines}
+        return tuple(each for each in possible if not self.quick or each in run)
+
     def distinct(self, what: Callable[[Line], _Kind]) -> list[_Kind]:
         """What the runs say, each value once, in their order."""
         return list(dict.fromkeys(what(line) for line in self.lines))

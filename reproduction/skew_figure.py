@@ -34,12 +34,15 @@ def skew(lines: Iterable[Line], path: Path) -> tuple[Path, Path]:
 
     """
     lines = list(lines)
+    whole = not lines or any(not line.quick for line in lines)  # a small version has few panels
+    networks = [each for each in _SHOWN if whole or any(line.network == each for line in lines)]
+    data_sets = [each for each in _DATA if whole or any(line.row.startswith(each) for line in lines)]
     with drawing.style():
         drawn = drawing.blank(4.6)
-        panels = drawn.subplots(len(_SHOWN), len(_DATA) * len(_KS), sharex=True)
-        for above, network in zip(panels, _SHOWN, strict=True):
+        panels = drawn.subplots(len(networks), len(data_sets) * len(_KS), sharex=True, squeeze=False)
+        for above, network in zip(panels, networks, strict=True):
             selection = select(lines, network)
-            for panel, (data, k) in zip(above, product(_DATA, _KS), strict=True):
+            for panel, (data, k) in zip(above, product(data_sets, _KS), strict=True):
                 drawing.frame(panel)
                 panel.grid(axis="x", visible=False)
                 panel.set_title(f"{NETWORKS[network]}, {data}, k = {k}")

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from reproduction import drawing
-from reproduction.drawing import ARRANGEMENT, Look
+from reproduction.drawing import PANELS, Look
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.markdown import NOT_RUN
 from reproduction.numbers import amount
@@ -29,23 +29,23 @@ _LOOKS: dict[Method, Look] = {
     "sticky": {"facecolor": "#56B4E9", "hatch": "\\\\\\\\"},
     "retention": {"facecolor": "#0072B2"},
 }
-_ROWS: tuple[RowName, ...] = tuple(row for names in ARRANGEMENT for row in names)
 
 
 def storage(lines: Iterable[Line], path: Path, *, network: Network = "convnet") -> tuple[Path, Path]:
     """Megabytes on disk at the end of a run, means over all k, x and seeds, on a logarithmic axis."""
     selection = select(lines, network)
+    rows = selection.shown(PANELS, lambda line: line.row)
     with drawing.style():
         drawn = drawing.blank(3.6)
         panel = drawn.subplots()
         drawing.frame(panel)
         panel.grid(axis="x", visible=False)
         methods = [method for method in _LOOKS if selection.has(method)]
-        for place, row in enumerate(_ROWS):
+        for place, row in enumerate(rows):
             _group(panel, selection, row, place, methods)
-        panel.set_xticks(range(len(_ROWS)), [drawing.titled(row).replace(", ", "\n") for row in _ROWS])
+        panel.set_xticks(range(len(rows)), [drawing.titled(row).replace(", ", "\n") for row in rows])
         panel.set_ylabel("megabytes on disk")
-        panel.set_xlim(-0.5, len(_ROWS) - 0.5)
+        panel.set_xlim(-0.5, len(rows) - 0.5)
         if selection.lines:
             sizes = [megabytes(line) for line in selection.lines]
             panel.set_yscale("log")

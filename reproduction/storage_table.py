@@ -21,11 +21,10 @@ METHODS: tuple[Method, ...] = (
     "federaser",
     "federaser-1",
     "federaser-plain",
-    "published",
     "sticky",
     "retention",
 )
-OURS: tuple[Method, ...] = ("published", "sticky", "retention")
+OURS: tuple[Method, ...] = ("sticky", "retention")
 ERASERS: tuple[Method, ...] = ("federaser-plain", "federaser-1", "federaser")
 PARTS = ("models", "updates", "database", "other", "total")
 
@@ -42,7 +41,7 @@ def storage(lines: Iterable[Line], network: Network) -> Table:
         title=f"Disk, {NETWORKS[network]}",
         about=(
             "Megabytes (10⁶ bytes) on disk at the end of a run, measured; means over every k, x and seed that was "
-            "run. *published*, *sticky*: the paper's method and ours; *retention*: ours with a budget of bytes. "
+            "run. *sticky*: ours, which keeps what the paper's method does; *retention*: with a budget of bytes. "
             "fedEraser keeps the updates of every second round, with Δt=1 of every round. Models and updates are "
             "compressed, but for updates in *plain float32*. The paper has no table of this, only "
             f'"about {CLAIMED_STORAGE:.0f} times" less than fedEraser.',

@@ -37,13 +37,6 @@ BASELINES: tuple[Method, ...] = ("fedavg", "federaser")
 CLUSTERED: tuple[Method, ...] = ("published", "sticky", "sticky-3")
 OF_A_K: tuple[Method, ...] = (*CLUSTERED, "fedavg-sampled")
 """Methods that have a k."""
-COLUMNS: tuple[tuple[Method, int], ...] = (
-    *((method, 1) for method in BASELINES),
-    *((method, k) for k in KS for method in OF_A_K),
-)
-PAIRS = (KS[:2], KS[2:])
-"""Sizes of clusters that share a piece, so that it fits on a page."""
-
 _HEADINGS: dict[Method, str] = {
     "published": "published",
     "sticky": "sticky",
@@ -58,7 +51,7 @@ _METHODS = (
     "*paper*: as printed, ± its standard deviation over x. *published*: the paper's method on correct code (fresh "
     "clusters in each round, one representative). *sticky*: ours, sticky clusters with one representative; *s=3*: "
     "with three, for which a cluster of four can keep enough survivors at x = 2 alone. *fedAvg 1/k*: a random 1/k "
-    "of the clients in each round, no clusters, retrained from scratch when somebody leaves who took part. "
+    "of the clients in each round, no clusters, retrained from the first round in which a leaver took part. "
     "*unequal sizes* is the paper's noniid. Cells of a k are means over x = 2, 3, 4 and seeds, ± half of Student's "
     "95 % interval over seeds, each with a stream of requests of its own."
 )
@@ -95,8 +88,12 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
         about=(_METHODS, *provenance(selection, name)),
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
-            *(_clustered(selection, "Test accuracy", table, k, accuracy_of, share) for k in KS),
-            *(_wide(selection, said, ks, cell, points, NOT_MEASURED) for said, _, cell in worst for ks in PAIRS),
+            *(_clustered(selection, "Test accuracy", table, k, accuracy_of, share) for k in _ks(selection)),
+            *(
+                _wide(selection, said, ks, cell, points, NOT_MEASURED)
+                for said, _, cell in worst
+                for ks in _pairs(selection)
+            ),
         ),
         values=(
             *_values(selection, name, "accuracy", table, accuracy_of),
@@ -124,11 +121,14 @@ def time(lines: Iterable[Line], network: Network) -> Table:
         ),
         pieces=(
             _baselines(selection, "Seconds per request, the baselines", table, seconds_per_request, amount),
-            *(_clustered(selection, "Seconds per request", table, k, seconds_per_request, amount) for k in KS),
+            *(
+                _clustered(selection, "Seconds per request", table, k, seconds_per_request, amount)
+                for k in _ks(selection)
+            ),
             _baselines(selection, f"{work}, the baselines", None, client_epochs_per_request, amount),
-            *(_clustered(selection, work, None, k, client_epochs_per_request, amount) for k in KS),
-            *(_ratios(selection, table, k) for k in KS),
-            *(_wide(selection, f"{_LESS}, in client-epochs", ks, work_ratio, _times) for ks in PAIRS),
+            *(_clustered(selection, work, None, k, client_epochs_per_request, amount) for k in _ks(selection)),
+            *(_ratios(selection, table, k) for k in _ks(selection)),
+            *(_wide(selection, f"{_LESS}, in client-epochs", ks, work_ratio, _times) for ks in _pairs(selection)),
         ),
         values=(
             *_values(selection, name, "seconds-per-request", table, seconds_per_request),
@@ -165,22 +165,40 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
             *(
                 _wide(selection, caption, (k,), cell, show, interval=True)
                 for caption, _, cell, show in quantities
-                for k in KS
+                for k in _ks(selection)
             ),
         ),
         values=tuple(
             Value.of(name, row, method, k, what, None, cell(selection, row, method, k))
             for _, what, cell, _ in quantities
-            for row in ROWS
-            for method, k in COLUMNS
+            for row in _rows(selection)
+            for method, k in _columns(selection)
             if method != "fedavg"
         ),
     )
 
 
+def _rows(selection: Selection) -> tuple[PaperRow, ...]:
+    return selection.shown(ROWS, lambda line: line.row)
+
+
+def _ks(selection: Selection) -> tuple[int, ...]:
+    return selection.shown(KS, lambda line: line.k)
+
+
+def _pairs(selection: Selection) -> tuple[tuple[int, ...], ...]:
+    """Sizes of clusters that share a piece, so that it fits on a page."""
+    ks = _ks(selection)
+    return tuple(ks[at : at + 2] for at in range(0, len(ks), 2))
+
+
+def _columns(selection: Selection) -> tuple[tuple[Method, int], ...]:
+    return (*((method, 1) for method in BASELINES), *((method, k) for k in _ks(selection) for method in OF_A_K))
+
+
 def _eraser(selection: Selection, quantities: Sequence[tuple[str, str, CellOf, Show]]) -> Piece:
     remarks, rows = Remarks(), []
-    for row in ROWS:
+    for row in _rows(selection):
         shown = [(cell(selection, row, "federaser", 1), show) for _, _, cell, show in quantities]
         shown.append((_disk(selection, row), times))
         cells = [text(cell, show, remarks, len(selection.seeds)) for cell, show in shown]
@@ -245,7 +263,7 @@ def _baselines(
     selection: Selection, caption: str, table: published.TableName | None, quantity: Quantity, show: Show
 ) -> Piece:
     remarks, rows = Remarks(), []
-    for row in ROWS:
+    for row in _rows(selection):
         cells: list[str] = [named(row)]
         for method in BASELINES:
             cells += [_paper_text(table, row, method, 1)] if table else []
@@ -266,7 +284,7 @@ def _clustered(
 ) -> Piece:
     """For one k the paper's cell, the paper's method, ours, and as many clients without clusters."""
     remarks, rows = Remarks(), []
-    for row in ROWS:
+    for row in _rows(selection):
         cells: list[str] = [named(row), *([_paper_text(table, row, "published", k)] if table else [])]
         for method in OF_A_K:
             found = selection.cell(row, method, k, quantity)
@@ -291,7 +309,7 @@ def _wide(
     `lacking` stands where there are runs, but not what the piece shows of them.
     """
     remarks, rows = Remarks(), []
-    for row in ROWS:
+    for row in _rows(selection):
         cells: list[str] = [named(row)]
         for method, k in product(OF_A_K, ks):
             found = cell(selection, row, method, k)
@@ -307,8 +325,8 @@ def _values(
     selection: Selection, name: str, quantity_name: str, table: published.TableName | None, quantity: Quantity
 ) -> list[Value]:
     found = []
-    for row in ROWS:
-        for method, k in COLUMNS:
+    for row in _rows(selection):
+        for method, k in _columns(selection):
             paper = _paper(table, row, method, k) if method != "fedavg-sampled" else None
             cell = selection.cell(row, method, k, quantity)
             found.append(Value.of(name, row, method, k, quantity_name, paper.mean if paper else None, cell))
@@ -343,8 +361,8 @@ def _worst(
 def _worst_values(selection: Selection, name: str, quantity_name: str, cell: CellOf) -> list[Value]:
     return [
         Value.of(name, row, method, k, quantity_name, None, cell(selection, row, method, k))
-        for row in ROWS
-        for method, k in COLUMNS
+        for row in _rows(selection)
+        for method, k in _columns(selection)
         if method not in PLAIN
     ]
 
@@ -372,7 +390,7 @@ def _paper_ratio(table: published.TableName | None, row: str, k: int) -> float |
 
 def _ratios(selection: Selection, table: published.TableName | None, k: int) -> Piece:
     remarks, rows = Remarks(), []
-    for row in ROWS:
+    for row in _rows(selection):
         paper = _paper_ratio(table, row, k)
         cells: list[str] = [named(row), "-" if paper is None else times(paper)]
         for method in OF_A_K:
@@ -387,8 +405,8 @@ def _ratio_values(
     selection: Selection, name: str, quantity_name: str, table: published.TableName | None, quantity: Quantity
 ) -> list[Value]:
     found = []
-    for row in ROWS:
-        for method, k in COLUMNS:
+    for row in _rows(selection):
+        for method, k in _columns(selection):
             if method != "fedavg":
                 paper = _paper_ratio(table, row, k) if method in CLUSTERED else None
                 cell = _ratio(selection, row, method, k, quantity)

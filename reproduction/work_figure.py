@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reproduction import drawing
 from reproduction.drawing import Look
-from reproduction.lines import PLAIN, Method
+from reproduction.lines import PLAIN, UNCLUSTERED, Method
 from reproduction.table import TITLES
 from reproduction.work_report import WorkCell, WorkReport
 
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 _LOOKS: dict[Method, Look] = {
     "fedavg": {"color": "#000000", "marker": "s"},
+    "fedavg-sampled": {"color": "#CC79A7", "marker": "v"},
     "published": {"color": "#D55E00", "marker": "o", "markerfacecolor": "white"},
     "sticky": {"color": "#0072B2", "marker": "D"},
     "sticky-3": {"color": "#009E73", "marker": "^"},
 }
+
+_APART = 0.17
+"""Between two methods, where cells are 1 apart."""
 
 Place = tuple[int, int]
 
@@ -29,7 +33,7 @@ def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
 
     Where no stream needed any training there is nothing to draw.
     """
-    pairs = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in PLAIN})
+    pairs = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in UNCLUSTERED})
     with drawing.style():
         drawn = drawing.blank(4.6)
         above, below = drawn.subplots(2, 1, sharex=True)
@@ -46,7 +50,7 @@ def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
                 for method, look in _LOOKS.items()
                 if any(cell.method == method for cell in report.cells)
             ]
-            drawn.legend(handles=handles, ncols=4, **drawing.LEGEND)
+            drawn.legend(handles=handles, ncols=len(handles), **drawing.LEGEND)
         else:
             drawing.not_run(above)
             drawing.not_run(below)
@@ -73,7 +77,7 @@ def _panel(
         cells = [(place, cell) for place, where in enumerate(pairs) if (cell := _cell(report, method, where))]
         drawn = [(place, cell, middle) for place, cell in cells if (middle := getattr(cell, mean))]
         panel.errorbar(
-            [place + 0.22 * (at - (len(shown) - 1) / 2) for place, _, _ in drawn],
+            [place + _APART * (at - (len(shown) - 1) / 2) for place, _, _ in drawn],
             [middle for _, _, middle in drawn],
             yerr=[
                 [middle - _bound(cell, low, middle) for _, cell, middle in drawn],
@@ -99,6 +103,6 @@ def _bound(cell: WorkCell, name: str, middle: float) -> float:
 
 
 def _cell(report: WorkReport, method: Method, place: Place) -> WorkCell | None:
-    """The cell of a method at one k and x; a baseline's one cell stands at all of them."""
-    wanted = ((1, 1), place) if method in PLAIN else (place,)
-    return next((cell for cell in report.cells if cell.method == method and (cell.k, cell.x) in wanted), None)
+    """The cell of a method at one k and x; one without x, or without both, stands at all of them."""
+    k, x = 1 if method in PLAIN else place[0], 1 if method in UNCLUSTERED else place[1]
+    return next((cell for cell in report.cells if (cell.method, cell.k, cell.x) == (method, k, x)), None)

@@ -44,7 +44,7 @@ TRAINING = TrainingSettings(epochs=2, batch_size=4, learning_rate=0.05)
 CPU = EngineSettings(device="cpu")
 
 UNSTACKABLE = {
-    "recurrent text": "RMSprop",
+    "recurrent text": "lstm",
     "regression": "random",
     "own loop": "training loop",
 }

@@ -18,9 +18,12 @@ from matplotlib.text import Text
 from disavow.errors import ConfigError
 from reproduction import drawing, figures, series
 from reproduction.composed_odds import composed_odds_table
+from reproduction.grid import packaged
+from reproduction.lines import Hidden, Line
 from reproduction.odds_lines import OddsLine
-from reproduction.quantities import settled_accuracy
+from reproduction.quantities import rollbacks_per_request, settled_accuracy
 from reproduction.skew_figure import METHODS
+from reproduction.trade_off_figure import setting_of
 from tests.cli.process import environment
 from tests.refusals import refuses
 from tests.reproduction.making import grid, line, odds_lines, work_cell, work_report
@@ -41,6 +44,20 @@ SKEW = [
     for k in (4, 10)
     for seed in (1, 2, 3)
 ]
+TRADE_OFF_VARIANTS = tuple(dict.fromkeys(point.variant for point in packaged("trade-off").points()))
+TRADE_OFF = [
+    line(
+        row,
+        "sticky" if variant else "fedavg",
+        10,
+        seed=seed,
+        variant=variant,
+        hidden=Hidden(median_composed=20.0 + seed, worst_composed=40.0) if variant else None,
+    )
+    for row in ("MNIST-iid", "MNIST-dirichlet0.3")
+    for variant in TRADE_OFF_VARIANTS
+    for seed in (1, 2, 3)
+]
 
 MAKES: dict[str, Make] = {
     "accuracy-curves": lambda path: figures.accuracy_curves(RUNS, path),
@@ -51,6 +68,7 @@ MAKES: dict[str, Make] = {
     "composed odds": lambda path: figures.composed_odds(ODDS, path),
     "work": lambda path: figures.work(work_report(), path),
     "skew": lambda path: figures.skew(SKEW, path),
+    "trade-off": lambda path: figures.trade_off(TRADE_OFF, path),
 }
 EMPTY: dict[str, Make] = {
     "accuracy-curves": lambda path: figures.accuracy_curves([], path),
@@ -61,6 +79,7 @@ EMPTY: dict[str, Make] = {
     "composed odds": lambda path: figures.composed_odds([], path),
     "work": lambda path: figures.work(replace(work_report(1), cells=()), path),
     "skew": lambda path: figures.skew([], path),
+    "trade-off": lambda path: figures.trade_off([], path),
 }
 
 
@@ -129,8 +148,32 @@ def test_a_figure_is_written_as_png_and_svg_and_no_letter_is_too_small(
 def test_a_figure_of_nothing_says_not_run(name: str, tmp_path: Path, drawn: list[Figure]) -> None:
     EMPTY[name](tmp_path / name)
     for figure in drawn:
-        assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 3, 4, 8)
+        assert sum(text.get_text() == "not run" for text in texts(figure)) in (2, 3, 4, 8, 9)
         assert figure.legends == []
+
+
+SMALL: dict[str, Make] = {
+    "accuracy-curves": lambda path: figures.accuracy_curves(quick(RUNS), path),
+    "unlearning-time": lambda path: figures.unlearning_time(quick(RUNS), path),
+    "distance-to-fedavg": lambda path: figures.distance_to_fedavg(quick(RUNS), path),
+    "storage": lambda path: figures.storage(quick(STORED), path),
+    "skew": lambda path: figures.skew(quick(SKEW), path),
+    "trade-off": lambda path: figures.trade_off(quick(TRADE_OFF), path),
+}
+
+
+def quick(lines: list[Line]) -> list[Line]:
+    return [replace(one, quick=True) for one in lines if one.row.startswith("MNIST")]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_figure_of_quick_runs_has_panels_for_what_the_small_version_has(
+    name: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    SMALL[name](tmp_path / name)
+    for figure in drawn:
+        assert "not run" not in {text.get_text() for text in texts(figure)}
+        assert figure.legends
 
 
 AGAIN = """
@@ -262,23 +305,27 @@ def _means(clients: int) -> list[tuple[float, float]]:
     ]
 
 
-def test_work_has_a_place_for_each_k_and_x_and_the_baseline_at_all_of_them(
+def test_work_has_a_place_for_each_k_and_x_and_the_baselines_at_all_of_them(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
     report = replace(
         work_report(60),
         cells=(
             work_cell("fedavg", 1, 1, 3_000.0),
+            work_cell("fedavg-sampled", 4, 1, 600.0),
+            work_cell("fedavg-sampled", 8, 1, 300.0),
             work_cell("sticky", 4, 2, 100.0),
             work_cell("sticky", 8, 4, 10.0),
         ),
     )
     figures.work(report, tmp_path / "work")
     above, below = drawn[0].axes
-    fedavg, sticky = (container[0].get_ydata() for container in above.containers)
-    assert (list(fedavg), list(sticky)) == ([3_000.0, 3_000.0], [100.0, 10.0])
-    [ratio] = below.containers
-    assert list(ratio[0].get_ydata()) == [30.0, 300.0]
+    assert [list(container[0].get_ydata()) for container in above.containers] == [
+        [3_000.0, 3_000.0],
+        [600.0, 300.0],
+        [100.0, 10.0],
+    ]
+    assert [list(container[0].get_ydata()) for container in below.containers] == [[5.0, 10.0], [30.0, 300.0]]
     assert [text.get_text() for text in below.get_xticklabels()] == ["k=4\nx=2", "k=8\nx=4"]
     assert "60 streams" in drawn[0].get_suptitle()
 
@@ -305,6 +352,49 @@ def test_skew_shows_each_method_at_each_partition_with_its_interval_over_seeds(
     assert any(point == pytest.approx(expected) for point in points)
     assert labels(drawn[0]) == ["fedAvg", "fedAvg 1/k", "published", "sticky"]
     assert [text.get_text() for text in panel(drawn[0], "ResNet-mini, CIFAR10, k = 4").texts] == ["not run"]
+
+
+def of_variant(variant: str, row: str = "MNIST-iid") -> list[Line]:
+    return [one for one in TRADE_OFF if (one.row, one.variant) == (row, variant)]
+
+
+def test_every_variant_of_the_grid_has_its_value_in_the_trade_off(tmp_path: Path, drawn: list[Figure]) -> None:
+    assert [variant for variant in TRADE_OFF_VARIANTS if not setting_of(variant)] == [""], "fedAvg's"
+    figures.trade_off(TRADE_OFF, tmp_path / "trade-off")
+    ticks = [[text.get_text() for text in axes.get_xticklabels()] for axes in drawn[0].axes[-3:]]
+    assert ticks == [
+        ["0.6", "0.9", "1.2", "1.5", "adaptive"],
+        ["0.2", "0.5", "1", "adaptive"],
+        ["1", "2", "3", "5"],
+    ]
+    assert labels(drawn[0])[:2] == ["MNIST, iid", "MNIST, Dirichlet 0.3"]
+
+
+def test_the_trade_off_shows_means_with_intervals_over_seeds_beside_adaptive_delta(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    figures.trade_off(TRADE_OFF, tmp_path / "trade-off")
+    accuracy, rollbacks, odds = (drawn[0].axes[at] for at in (0, 3, 6))
+    assert [len(axes.containers) for axes in (accuracy, rollbacks, odds)] == [4, 4, 8]
+    plain = {one.seed: settled_accuracy(one) for one in of_variant("")}
+    gained = [100 * (settled_accuracy(one) - plain[one.seed]) for one in of_variant("Δ=0.9x")]
+    assert heights(accuracy.containers[0][0])[1] == pytest.approx(sum(gained) / 3)
+    [adaptive] = heights(rollbacks.containers[1][0])
+    assert adaptive == pytest.approx(sum(rollbacks_per_request(one) or 0.0 for one in of_variant("s=1")) / 3)
+    assert heights(odds.containers[0][0]) == [22.0] * 4
+    assert heights(odds.containers[2][0]) == [40.0] * 4, "of the client that is worst off"
+    [whiskers] = odds.containers[0][2]
+    assert [float(end) for end in whiskers.get_segments()[0][:, 1]] == pytest.approx(
+        [22 - 2.484, 22 + 2.484], abs=1e-3
+    )
+    for low, high in (axes.get_ylim() for axes in drawn[0].axes[3:6]):
+        assert (low < 0, high > 1) == (True, True), "every share is in view"
+
+
+def test_what_of_the_trade_off_was_not_run_says_so(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.trade_off([one for one in TRADE_OFF if not one.variant.startswith("Δ")], tmp_path / "trade-off")
+    shown = [[text.get_text() for text in axes.texts] for axes in drawn[0].axes]
+    assert shown == [["not run"], ["not run"], []] * 3
 
 
 def test_a_figure_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from disavow.errors import ConfigError
 from reproduction import grid
-from reproduction.lines import PLAIN
+from reproduction.lines import PLAIN, PaperRow
 from tests.refusals import refuses
 from tests.reproduction.small import TOML, written
 
@@ -66,6 +68,14 @@ def test_methods_differ_in_what_they_promise_only(tmp_path: Path) -> None:
     assert {point.method for point in points if point.k == 1} == PLAIN & {point.method for point in points}
 
 
+def test_accuracy_at_large_k_has_every_iid_row_of_both_networks() -> None:
+    points = grid.packaged("large-k").points()
+    rows = {row for row in get_args(PaperRow) if row.endswith("-iid")}
+    assert {(p.row, p.network) for p in points} == set(product(rows, ("lenet5", "resnet-mini")))
+    # for each row, network and seed: FedAvg, and five variants at both k
+    assert (len(points), len({p.group for p in points})) == (4 * 2 * 3 * (1 + 5 * 2), 4 * 2 * 3)
+
+
 SAMPLED = TOML.replace('"published", "sticky"', '"fedavg-sampled"').replace("k = [4]", "k = [4, 5]")
 
 
@@ -74,7 +84,7 @@ def test_federated_averaging_with_a_share_of_the_clients_has_neither_clusters_no
     assert [(point.k, point.x, point.settings.training.fraction) for point in points] == [(4, 1, 0.25), (5, 1, 0.2)]
     for point in points:
         assert (point.settings.clustering.k, point.settings.deniability.x) == (1, 1)
-        assert point.settings.mechanism.name == "retrain-from-scratch"
+        assert point.settings.mechanism.name == "retrain"
 
 
 def test_three_representatives_are_drawn_where_enough_survivors_can_be_left(tmp_path: Path) -> None:

@@ -287,6 +287,22 @@ def test_quick_runs_are_used_only_where_there_are_no_others_and_the_table_says_s
     assert "--quick" not in both.markdown()
 
 
+QUICK = [
+    replace(one, quick=True)
+    for one in [*MNIST, *ERASERS, line(method="retention", k=8, x=4)]
+    if one.k in (1, 4, 8) and one.x != 3
+]
+
+
+@pytest.mark.parametrize("make", [tables.accuracy, tables.time, tables.answers, tables.storage])
+def test_a_table_of_quick_runs_has_what_the_small_version_has_alone(make) -> None:  # type: ignore[no-untyped-def]
+    table: Table = make(QUICK, "lenet5")
+    assert "not run" not in table.markdown()
+    assert {value.k for value in table.values} == {1, 4, 8}
+    lacking = make([one for one in QUICK if (one.method, one.k) != ("sticky", 8)], "lenet5")
+    assert "not run" in lacking.markdown(), "what the small version should have is missed"
+
+
 def test_of_two_runs_of_one_place_the_last_counts() -> None:
     lines = [line(k=4, x=2, accuracy=0.2), line(k=4, x=2, accuracy=0.9, key="0" * 64)]
     [row] = rows(tables.accuracy(lines, "lenet5"), row="MNIST-iid", method="published", k=4, quantity="accuracy")

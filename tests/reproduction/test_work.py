@@ -43,6 +43,13 @@ def test_with_x_as_large_as_k_nobody_is_deniable(report: WorkReport) -> None:
     assert published.mean == pytest.approx(plain.mean, rel=0.02)
 
 
+def test_a_fraction_of_the_clients_saves_more_than_its_share_and_x_plays_no_part(report: WorkReport) -> None:
+    sampled = {each.k: each for each in report.cells if each.method == "fedavg-sampled"}
+    assert list(sampled) == [4, 6, 8, 10]
+    for k, found in sampled.items():
+        assert (found.x, found.ratio_low is not None and found.ratio_low > k) == (1, True)
+
+
 def test_where_nothing_is_trained_no_ratio_is_claimed(report: WorkReport) -> None:
     found = cell(report, "sticky", 10, 2)
     assert (found.mean, found.ratio, found.ratio_low, found.ratio_high) == (0.0, None, None, None)

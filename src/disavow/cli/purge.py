@@ -58,9 +58,13 @@ def _show(federation: Federation, done: Purged, *, as_json: bool) -> None:
         return
     count = len(done.requests)
     whose = "1 request is" if count == 1 else f"{count} requests are"
-    cost = "" if done.purge is None else f"; {done.purge.cost.rounds} rounds retrained"
-    remark = "" if done.purge is None or not done.purge.remark else f"; {done.purge.remark}"
-    console.print(f"{whose} purged{cost}{remark}; {model_name(served)} is served")
+    said = [f"{whose} purged"]
+    if done.purge is not None:
+        said += [f"{done.purge.cost.rounds} rounds retrained", done.purge.remark]
+    served_model = f"{model_name(served)} is served"
+    if not any(served_model in each for each in said):  # the remark on a rebuild that ended early says it
+        said.append(served_model)
+    console.print("; ".join(filter(None, said)))
     for request in done.requests:
         console.print(f"  request {request.number}: {_proof(directory, request.number)}")
     if done.left:

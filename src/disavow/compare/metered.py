@@ -6,7 +6,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from disavow.compare.local_training import LocalTraining
 from disavow.compare.memory_rounds import run_rounds
 from disavow.compare.method import Method
 from disavow.compare.problem import Problem
@@ -22,7 +24,9 @@ from disavow.compare.training import TrainedRound, Training
 from disavow.data.dataset import Indices
 from disavow.domain import Evaluation
 from disavow.engines.batches import batches_from
+from disavow.engines.stacked.task_stack import StackedClient, StackedOptimizer
 from disavow.engines.stacked.tasks import reproducible
+from disavow.engines.task_workload import TaskWorkload
 from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.errors import StrategyError
@@ -30,6 +34,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
 from disavow.rounds.randomness import Stream, derive
 from disavow.rounds.vectors import Model, Updates
+from disavow.tasks.samples import Positions, selected
 from disavow.tasks.task import TARGETS
 from disavow.tasks.training import optimizer_of
 
@@ -168,10 +173,40 @@ class MeteredFederation:
             StrategyError: One of the clients does not remain.
 
         """
-        strangers = [client for client in clients if client not in self.remaining]
-        if strangers:
-            raise self._undeclared(f"lets {strangers[0]} train, who does not remain")
+        self._refuse_strangers(clients)
         return self._train(self._workload, vector, clients, round_number, epochs)
+
+    def train_with(
+        self, vector: Tensor, clients: Sequence[str], round_number: int, optimizer: StackedOptimizer
+    ) -> Tensor:
+        """See `Federation`.
+
+        Raises:
+            StrategyError: One of the clients does not remain.
+
+        """
+        self._refuse_strangers(clients)
+        self.meter.count(len(clients), self.epochs, self.problem.model_bytes)
+        model = self._given.model(vector.cpu())
+        stacked = [self._stacked_client(client, round_number) for client in clients]
+        return self._local_training.train(model, stacked, optimizer)
+
+    @cached_property
+    def _local_training(self) -> LocalTraining:
+        subject = self.problem.subject
+        samples = {client: selected(subject.samples, self._held(client)) for client in self.remaining}
+        loaded = replace(subject.loaded, samples=samples)
+        workload = TaskWorkload(loaded, subject.settings.training, self.seed, self.problem.device)
+        # the small kernels of one client leave a GPU idle; a core is busy with them, and slower with a stack's
+        return LocalTraining(workload, stacked=self.problem.device.type == "cuda")
+
+    def _stacked_client(self, client: str, round_number: int) -> StackedClient:
+        """A client with the batches that `batches` gives."""
+        ordered = list(
+            self._ordered(len(self._held(client)), self._batch_stream(client, round_number), self.epochs)
+        )
+        drawn = self.stream(f"draws of {client} in round {round_number}")
+        return StackedClient(client, drawn.below(1 << 63), ordered, drawn.words(len(ordered)))
 
     def train_leaver(self, vector: Tensor, round_number: int, *, epochs: int | None = None) -> Updates:
         """See `Federation`.
@@ -252,7 +287,7 @@ class MeteredFederation:
         """
         positions = self._held(client)
         self.meter.count(1, epochs, self.problem.model_bytes)
-        drawn = self._batches(positions, self.stream(f"batches of {client} in round {round_number}"), epochs)
+        drawn = self._batches(positions, self._batch_stream(client, round_number), epochs)
         return self._exchanged(drawn) if gradients else drawn
 
     def _exchanged(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -275,9 +310,15 @@ class MeteredFederation:
             yield _unlabelled(batch)
 
     def _batches(self, positions: Indices, stream: Stream, epochs: int) -> Iterator[Any]:
-        size = self.problem.subject.settings.training.batch_size
-        for batch in batches_from(stream, len(positions), epochs=epochs, batch_size=size):
+        for batch in self._ordered(len(positions), stream, epochs):
             yield self.problem.batch(positions[batch])
+
+    def _batch_stream(self, client: str, round_number: int) -> Stream:
+        return self.stream(f"batches of {client} in round {round_number}")
+
+    def _ordered(self, samples: int, stream: Stream, epochs: int) -> Iterator[Positions]:
+        size = self.problem.subject.settings.training.batch_size
+        return batches_from(stream, samples, epochs=epochs, batch_size=size)
 
     def samples_of(self, client: str) -> int:
         """See `Federation`."""
@@ -332,6 +373,11 @@ class MeteredFederation:
                 yield
         finally:
             self.meter.seconds += time.perf_counter() - began
+
+    def _refuse_strangers(self, clients: Sequence[str]) -> None:
+        strangers = [client for client in clients if client not in self.remaining]
+        if strangers:
+            raise self._undeclared(f"lets {strangers[0]} train, who does not remain")
 
     def _refuse_leaver(self) -> None:
         if not self._method.leaver_helps:

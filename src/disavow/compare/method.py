@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # methods are registered in modules that commands without tor
     from torch.optim import Optimizer
 
     from disavow.compare.training import Training
+    from disavow.engines.stacked.task_stack import StackedOptimizer
     from disavow.ledger import Ledger
     from disavow.rounds.randomness import Stream
     from disavow.rounds.vectors import Updates
@@ -60,6 +61,22 @@ class Federation(Protocol):
             clients: Some of those who remain.
             round_number: Seeds the batches.
             epochs: Local epochs; None: those of the settings.
+
+        """
+
+    def train_with(
+        self, vector: Tensor, clients: Sequence[str], round_number: int, optimizer: StackedOptimizer
+    ) -> Tensor:
+        """Let clients train from a model by another optimizer than the task's, on the batches that `batches` gives.
+
+        Args:
+            vector: The model that is broadcast.
+            clients: Some of those who remain.
+            round_number: Seeds the batches.
+            optimizer: Makes what steps the parameters of several clients at once.
+
+        Returns:
+            The update of each, one row a client, on the CPU.
 
         """
 

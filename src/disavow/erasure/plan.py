@@ -150,7 +150,7 @@ def simulate(
     federation: Federation, *, k: int, x: int, clustering: Clustering, runs: int, rng: np.random.Generator
 ) -> Outcomes:
     """Simulate `runs` runs at once, request by request; arguments as those of `plan`."""
-    requests, request_rounds = _requests(federation, runs, federation.most_requests(k), rng)
+    requests, request_rounds = draw_requests(federation, runs, federation.most_requests(k), rng)
     return live_through(federation, requests, request_rounds, k=k, x=x, clustering=clustering, rng=rng)
 
 
@@ -218,8 +218,18 @@ def live_through(
     return Outcomes(requests, rollbacks, retrained, first, clients, purges, purged_rounds, purged_clients)
 
 
-def _requests(federation: Federation, runs: int, most: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """How many requests each run receives, at most `most`, and after which round each of them comes."""
+def draw_requests(
+    federation: Federation, runs: int, most: int, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Draw how many requests each run receives, and after which round each of them comes.
+
+    Args:
+        federation: How many rounds there are, and how often somebody asks.
+        runs: How many runs.
+        most: The most requests that a run can have.
+        rng: The random numbers.
+
+    """
     arrives = rng.random((runs, federation.rounds)) < federation.request_rate
     counts = np.minimum(arrives.sum(axis=1), most).astype(np.int32)
     rounds = np.argsort(~arrives, axis=1, kind="stable")[:, : counts.max()] + 1

@@ -224,6 +224,22 @@ def samples_of(data: Any, *, owner: str, collate: Collate | None = None) -> Samp
     return samples
 
 
+def selected(samples: Samples, positions: Positions) -> Samples:
+    """Give some of the samples, in the same form.
+
+    Args:
+        samples: All of them.
+        positions: Which, in order.
+
+    """
+    if isinstance(samples, TensorSamples):
+        chosen = torch.from_numpy(positions)
+        return TensorSamples(samples.tensors, chosen if samples.positions is None else samples.positions[chosen])
+    if isinstance(samples, JoinedSamples):
+        return samples.select(positions)
+    return JoinedSamples([samples], default_collate, positions)
+
+
 def subset_of(data: Any, positions: Positions) -> Any:
     """Take some of what a user gave as a client's data, in the same form wherever that has one.
 
@@ -236,8 +252,7 @@ def subset_of(data: Any, positions: Positions) -> Any:
 
     """
     if isinstance(data, TensorSamples):
-        chosen = torch.from_numpy(positions)
-        return TensorSamples(data.tensors, chosen if data.positions is None else data.positions[chosen])
+        return selected(data, positions)
     if type(data) is TensorDataset:
         return TensorDataset(*(tensor[torch.from_numpy(positions)] for tensor in data.tensors))
     if type(data) is Subset:

@@ -100,7 +100,7 @@ def test_a_stack_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
     expected = engine.train(model, tuple(CLIENTS), 1).vectors
     whole = engine._train_stack
 
-    def short(*args: Any) -> torch.Tensor:
+    def short(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
         if len(args[1]) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return whole(*args)

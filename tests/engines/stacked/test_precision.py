@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 
-from disavow.engines.stacked.precision import multiplication_precision
+from disavow.engines.stacked import tasks
+from disavow.engines.stacked.precision import Precision, multiplication_precision
+from disavow.engines.stacked.tasks import reproducible
+from disavow.engines.state import model_of
+from disavow.engines.task_workload import TaskWorkload
+from tests.engines.test_task_engine import SEED, TRAINING, load_named
+from tests.tasks.zoo import CLIENTS
 
 BACKENDS = torch.backends
 
@@ -76,3 +83,19 @@ def test_it_works_where_the_new_form_of_the_switches_was_used() -> None:
         assert BACKENDS.cuda.matmul.fp32_precision == "ieee"
         assert seen()[-2:] == ["ieee", "ieee"]
     assert seen() == before
+
+
+def test_a_stack_is_tried_in_full_precision_whatever_it_trains_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    # with TF32, clients in a stack and alone differ by more than rounding allows, and would train one by one
+    used: list[str] = []
+
+    def noted(device: torch.device, precision: Precision = "float32") -> AbstractContextManager[None]:
+        used.append(precision)
+        return reproducible(device, precision)
+
+    monkeypatch.setattr(tasks, "reproducible", noted)
+    loaded = load_named("tabular")
+    engine = tasks.StackedTasks(TaskWorkload(loaded, TRAINING, SEED), precision="tf32")
+    assert used == ["float32"]
+    engine.train(model_of(loaded.network), tuple(CLIENTS), 1)
+    assert used == ["float32", "tf32"]

@@ -11,6 +11,7 @@ most alike. The score is how much more alike the leaver's are: 0 where nothing o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,10 +109,8 @@ def _inverted(
     network = problem.network(before).eval()  # running statistics are known to who has the model
     parameters = [each for each in network.parameters() if each.requires_grad]
     moved_to = problem.network(after)
-    wanted = [
-        (new.detach() - old.detach())
-        for old, new in zip(parameters, (p for p in moved_to.parameters() if p.requires_grad), strict=True)
-    ]
+    wanted = _flat([each.detach() for each in moved_to.parameters() if each.requires_grad])
+    wanted -= _flat([each.detach() for each in parameters])
     known = problem.subject.images
     low, high = float(known.min()), float(known.max())
     middle, deviation = float(known[:1000].mean()), float(known[:1000].std())
@@ -126,7 +125,7 @@ def _inverted(
         for _ in range(inversion.steps):
             optimizer.zero_grad()
             gradients = torch.autograd.grad(loss_of(network(inputs), labels), parameters, create_graph=True)
-            cost = 1 - _cosine(gradients, wanted) + inversion.variation * _variation(inputs)
+            cost = 1 - _cosine(_flat(gradients), wanted) + inversion.variation * _variation(inputs)
             inputs.grad = torch.autograd.grad(cost, inputs)[0].sign()  # Geiping et al.: signed steps
             optimizer.step()
             with torch.no_grad():
@@ -139,10 +138,14 @@ def _inverted(
     return best[1]
 
 
-def _cosine(mine: tuple[Tensor, ...], wanted: list[Tensor]) -> Tensor:
-    product = torch.stack([(a * b).sum() for a, b in zip(mine, wanted, strict=True)]).sum()
-    lengths = [torch.stack([(each**2).sum() for each in some]).sum().sqrt() for some in (mine, wanted)]
-    return product / (lengths[0] * lengths[1]).clamp_min(1e-12)
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([each.flatten() for each in tensors])
+
+
+def _cosine(mine: Tensor, wanted: Tensor) -> Tensor:
+    # of one vector each: tensor by tensor, most of a small network's step would be spent here
+    lengths: Tensor = torch.linalg.vector_norm(mine) * torch.linalg.vector_norm(wanted)
+    return torch.dot(mine, wanted) / lengths.clamp_min(1e-12)
 
 
 def _variation(inputs: Tensor) -> Tensor:

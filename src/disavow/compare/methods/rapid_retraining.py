@@ -9,11 +9,12 @@ steps as their momentum is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim import Optimizer
 
 from disavow.compare.averages import weighted_mean
 from disavow.compare.method import Federation, Forgotten, Method
@@ -46,41 +47,60 @@ class RapidRetraining(Method):
             clients = [each for each in trained.clients if each in federation.remaining]
             if not clients:
                 continue
-            updates = torch.stack([self._train(federation, vector, client, trained.number) for client in clients])
+            updates = federation.train_with(vector, clients, trained.number, self._optimizer)
             vector = vector + weighted_mean(updates, [federation.samples_of(client) for client in clients])
             federation.tell(trained.number, rounds)
         return Forgotten(vector, f"{rounds} rounds from the initial model")
 
-    def _train(self, federation: Federation, vector: Tensor, client: str, round_number: int) -> Tensor:
-        """One client's update by curvature-scaled steps."""
-        network = federation.network(vector)
-        parameters = [each for each in network.parameters() if each.requires_grad]
-        sizes = [each.numel() for each in parameters]
-        flat = flattened(parameters)
-        mean, curvature = torch.zeros_like(flat), torch.zeros_like(flat)
-        batches = federation.batches(client, round_number, epochs=federation.epochs)
-        for step, batch in enumerate(batches, start=1):
-            loss = federation.loss(network, batch)
-            found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            gradient = torch.cat([each.flatten() for each in found])
-            mean.lerp_(gradient, 1 - self.momentum)
-            curvature.lerp_(gradient.square(), 1 - self.decay)
-            scaled = (curvature / (1 - self.decay**step)).sqrt()
-            largest = torch.cat([part.max().expand(part.numel()) for part in scaled.split(sizes)])
-            floor = self.damping * largest + torch.finfo(scaled.dtype).tiny
-            flat.sub_(self.learning_rate * (mean / (1 - self.momentum**step) / (scaled + floor)))
-        return federation.vector_of(network) - vector
+    def _optimizer(self, parameters: Mapping[str, Tensor]) -> CurvatureScaled:
+        return CurvatureScaled(
+            parameters.values(),
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            decay=self.decay,
+            damping=self.damping,
+        )
 
 
-def flattened(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Lay parameters out in one vector, of which they become views: one operation then steps all of them.
+class CurvatureScaled(Optimizer):
+    """Steps of averaged gradients, divided by averaged curvatures; see `RapidRetraining`.
 
     Args:
-        parameters: Of one network.
+        parameters: Of stacked clients: the first dimension is the client.
+        lr: The learning rate.
+        momentum: Of the average of gradients.
+        decay: Of the average of curvatures.
+        damping: Is added to curvatures, as a share of the largest of the client's tensor.
 
     """
-    flat = torch.cat([each.detach().flatten() for each in parameters])
-    parts = flat.split([each.numel() for each in parameters])
-    for each, part in zip(parameters, parts, strict=True):
-        each.data = part.view_as(each)
-    return flat
+
+    def __init__(
+        self, parameters: Iterable[Tensor], *, lr: float, momentum: float, decay: float, damping: float
+    ) -> None:
+        options = {"lr": lr, "momentum": momentum, "decay": decay, "damping": damping, "steps": 0}
+        super().__init__(parameters, options)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+        """Take one step of every client; see `Optimizer`."""
+        for group in self.param_groups:
+            parameters, momentum, decay = group["params"], group["momentum"], group["decay"]
+            clients = len(parameters[0])
+            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+            # one row a client, so that few operations step all tensors
+            gradient = torch.cat([each.reshape(clients, -1) for each in gradients], dim=1)
+            if not group["steps"]:
+                group["mean"], group["curvature"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+                group["sizes"] = [each.numel() // clients for each in parameters]
+            group["steps"] += 1
+            # clients leave a stack from its end
+            mean, curvature = (group[name][:clients] for name in ("mean", "curvature"))
+            mean.lerp_(gradient, 1 - momentum)
+            curvature.lerp_(gradient.square(), 1 - decay)
+            scaled = (curvature / (1 - decay ** group["steps"])).sqrt_()
+            parts = scaled.split(group["sizes"], dim=1)
+            largest = torch.cat([part.amax(1, keepdim=True).expand_as(part) for part in parts], dim=1)
+            floor = group["damping"] * largest + torch.finfo(scaled.dtype).tiny
+            steps = group["lr"] * (mean / (1 - momentum ** group["steps"]) / (scaled + floor))
+            for each, part in zip(parameters, steps.split(group["sizes"], dim=1), strict=True):
+                each.sub_(part.view_as(each))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import SGD, Optimizer
 from torch.utils._pytree import tree_flatten
 
 from disavow.engines.stacked.check import CannotStack, error_line
@@ -113,7 +114,7 @@ def _alone(workload: TaskWorkload, batch: Any, number: int) -> _Tried:
 def _in_stack(workload: TaskWorkload, network: StackedLoss, batches: Sequence[Any]) -> tuple[_Tried, int]:
     device, clients = workload.device, len(batches)
     model = _model_for(workload, 0)
-    stack = TaskStack(network, workload.loaded.task, model, clients, 1)
+    stack = TaskStack(network, model, clients, _no_step)
     other = _model_for(workload, 1).tensors()
     with torch.no_grad():
         for name, each in (stack.parameters | stack.buffers).items():
@@ -142,6 +143,11 @@ def _in_stack(workload: TaskWorkload, network: StackedLoss, batches: Sequence[An
             raise CannotStack(f"the model counts in {name}")
     tried = _Tried(losses.detach(), dict(zip(stack.parameters, gradients, strict=True)), buffers)
     return tried, _fits(device, taken, clients, model.layout.size)
+
+
+def _no_step(parameters: Tensors) -> Optimizer:
+    """An optimizer for a trial, which compares gradients and takes no step."""
+    return SGD(parameters.values(), lr=0.0)
 
 
 def _fits(device: torch.device, taken: int, clients: int, numbers: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,13 @@ _HOW = {"params", "foreach", "fused", "capturable", "differentiable"}
 """Options of an optimizer that say how it computes, not what."""
 
 Tensors = dict[str, Tensor]
+
+StackedOptimizer = Callable[[Tensors], Optimizer]
+"""Makes an optimizer over the parameters of stacked clients, by name; the first dimension of each is the client.
+
+It must not mix clients. Clients leave a stack from its end: the parameters get shorter, and with them those tensors
+of the optimizer's state that have the shape of their parameter.
+"""
 
 # -- samples ------------------------------------------------------------------------------------------------------
 
@@ -237,16 +244,23 @@ class TaskStack:
 
     Args:
         network: The loss.
-        task: Whose optimizer.
         model: What they start from.
         clients: How many they are.
-        round_number: Which round it is.
+        optimizer: Makes what steps their parameters.
+        clip_gradients: Bounds the norm of each client's gradient; None: it is not bounded.
 
     """
 
-    def __init__(self, network: StackedLoss, task: Task, model: Model, clients: int, round_number: int) -> None:
-        self._network, self._limit = network, task.clip_gradients
-        self._layout = model.layout
+    def __init__(
+        self,
+        network: StackedLoss,
+        model: Model,
+        clients: int,
+        optimizer: StackedOptimizer,
+        *,
+        clip_gradients: float | None = None,
+    ) -> None:
+        self._network, self._limit = network, clip_gradients
         self.vectors = model.vector.repeat(clients, 1)
         spans = {spec.name: (start, end, spec.shape) for spec, start, end in model.layout.spans()}
         self._spans = {name: spans[name] for name in (*network.trained, *network.buffers) if name in spans}
@@ -261,9 +275,9 @@ class TaskStack:
             name: each[name] if name in each else hidden[name].expand(clients, *hidden[name].shape).clone()
             for name in network.buffers
         }
-        read = read_optimizer(task, network.network, round_number)
-        self._optimizer = read.over(self.parameters)
-        self._moved = [name for names, _ in read.groups for name in names]
+        self._optimizer = optimizer(self.parameters)
+        names = {id(each): name for name, each in self.parameters.items()}
+        self._moved = [names[id(each)] for group in self._optimizer.param_groups for each in group["params"]]
         self._active = clients
 
     def step(self, groups: Sequence[BatchGroup], keys: Tensor) -> Tensor:
@@ -305,7 +319,7 @@ class TaskStack:
             return
         for name, (start, end, _) in self._spans.items():
             each = self.parameters[name] if name in self.parameters else self.buffers[name]
-            self.vectors[active : self._active, start:end] = each.detach()[active:].flatten(1)
+            self.vectors[active : self._active, start:end] = each.detach()[active:].reshape(-1, end - start)
         names = {id(each): name for name, each in self.parameters.items()}
         for group in self._optimizer.param_groups:
             group["params"] = [self._shorten(names[id(each)], active) for each in group["params"]]
@@ -331,7 +345,7 @@ def _clip(gradients: Sequence[Tensor], limit: float) -> None:
     """Bound the norm of each client's gradient, as `torch.nn.utils.clip_grad_norm_` does for one."""
     if not gradients:
         return
-    norms = torch.stack([torch.linalg.vector_norm(each.flatten(1), dim=1) for each in gradients])
+    norms = torch.stack([torch.linalg.vector_norm(each.reshape(len(each), -1), dim=1) for each in gradients])
     factors = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
     for each in gradients:
         each.mul_(factors.view(-1, *(1,) * (each.dim() - 1)))
