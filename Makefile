@@ -35,7 +35,7 @@ $(VENV)/.browser: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.train  ## Train a federation of 20 clients on handwritten digits
 	$(BIN)/disavow demo
 
-test: $(VENV)/.dev  ## Run the test suite (about 12 minutes on two cores)
+test: $(VENV)/.dev  ## Run the test suite (about 11 minutes on two cores)
 	$(BIN)/python -m pytest -m 'not torture and not flower and not postgres and not browser' --numprocesses 2 --dist worksteal
 
 test-fast: $(VENV)/.dev  ## Run the quick tests of the core: settings, clustering, judge, ledger, proofs (43 seconds on two cores)
