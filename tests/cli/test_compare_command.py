@@ -144,3 +144,15 @@ def test_a_client_that_never_took_part_is_refused(tmp_path: Path) -> None:
     before = files_of(own)
     assert_refused(disavow("compare", own, "--client", idle, *QUICK), NeverTookPart, idle)
     assert files_of(own) == before
+
+
+def test_a_run_whose_log_is_signed_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
+    settings, run = tmp_path / "config.toml", tmp_path / "run"
+    settings.write_text(config.to_toml(config.from_values(SETTINGS, source="tests")))
+    assert disavow("keygen", "--no-passphrase").returncode == 0
+    assert disavow("train", settings, "--run", run).returncode == 0
+    before = files_of(run)
+    done = disavow("compare", run, "--client", CLIENT, "--quick", "--methods", "ours,ours-purged")
+    assert done.returncode == 0, done.stderr
+    assert files_of(run) == before

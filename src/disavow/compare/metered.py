@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -32,6 +33,7 @@ from disavow.engines.workload import Workload
 from disavow.errors import StrategyError
 from disavow.ledger import Ledger
 from disavow.ledger.copying import copy_run
+from disavow.proof.notes import Signer
 from disavow.rounds.randomness import Stream, derive
 from disavow.rounds.vectors import Model, Updates
 from disavow.tasks.samples import Positions, selected
@@ -346,7 +348,9 @@ class MeteredFederation:
         shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
         try:
             copy_run(training.run, scratch / "run", keys=training.keys, target_keys=scratch / "keys")
-            with Ledger.open(scratch / "run", write=True, keys=scratch / "keys") as ledger:
+            # the log of a run that is signed is only written with a key; this one exists nowhere else
+            signer = Signer("comparison", Ed25519PrivateKey.generate())
+            with Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger:
                 yield ledger
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
