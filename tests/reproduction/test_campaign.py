@@ -228,6 +228,7 @@ def test_a_share_of_the_clients_trains_less_and_who_never_did_is_never_present(t
     assert [each.client_epochs for each in sampled.rounds[:1]] == [2 * 2]
     for request in sampled.requests:
         if request.verdict == "rollback":
+            assert request.to_round is not None
             assert request.rounds == request.after_round - request.to_round + 1  # not from the first round on
         else:
             assert (request.verdict, request.rounds) == ("never present", 0)
