@@ -138,7 +138,7 @@ CHOSEN = "r16"
 
 SMOKE = AuthorSettings(
     authors=20,
-    rounds=2,
+    rounds=3,
     epochs=1,
     batch_size=10,
     rank=2,

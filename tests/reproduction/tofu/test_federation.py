@@ -1,4 +1,4 @@
-"""Twenty authors of TOFU, a base of one layer and two rounds: the whole study, small enough for the suite."""
+"""Twenty authors of TOFU, a base of one layer and three rounds: the whole study, small enough for the suite."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_those_who_leave_and_some_who_stay_have_wrong_answers(tmp_path: Path) ->
 def test_every_piece_is_measured(pieces: dict[str, Any]) -> None:
     assert tuple(pieces) == PIECES
     trained = pieces["trained"]
-    assert (trained["rounds"], trained["client_epochs"]) == (2, 2 * 20)
-    assert trained["bytes"] == 2 * 40 * 4 * trained["adapter_parameters"]
+    assert (trained["rounds"], trained["client_epochs"]) == (3, 3 * 20)
+    assert trained["bytes"] == 2 * 60 * 4 * trained["adapter_parameters"]
     assert 0 < trained["after"]["held_out"]["probability"] < 1
     assert pieces["utility"]["warning"]
 
