@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow import runs
 from disavow.audit.subject import Subject
@@ -21,8 +19,7 @@ from disavow.erasure.purge import purge
 from disavow.erasure.reporting import Reporting
 from disavow.errors import ConfigError
 from disavow.ledger import Ledger
-from disavow.ledger.copying import copy_run
-from disavow.proof.notes import Signer
+from disavow.ledger.copying import scratch_copy
 from disavow.rounds.local_training import Engine
 from disavow.rounds.participation import SecretOrder, participation_of
 from disavow.rounds.vectors import Model
@@ -74,29 +71,23 @@ def rehearse(
 
     """
     scratch = folder / "rehearsal"
-    shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
-    try:
-        copy_run(subject.directory, scratch / "run", keys=keys, target_keys=scratch / "keys")
-        signer = Signer("rehearsal", Ed25519PrivateKey.generate())
-        with (
-            Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger,
-            closing(subject.engine_after()) as engine,
-        ):
-            _refuse_departures(ledger, subject)
-            rounds, before = ledger.last_round, _served(ledger)
-            # the copy is looked at round by round: nothing more is thinned in it
-            participation = participation_of(subject.settings, ledger)
-            if participation is not None:
-                participation.clients.remember(subject.clients)  # the worlds need the leaver's, too
-            options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
-            place_request(subject, ledger, options.clock())
-            [answer] = answer_requests(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
-            answered = _served(ledger) if purged else None
-            if purged:
-                purge(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
-            yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation, answered)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with (
+        scratch_copy(subject.directory, scratch, keys=keys) as ledger,
+        closing(subject.engine_after()) as engine,
+    ):
+        _refuse_departures(ledger, subject)
+        rounds, before = ledger.last_round, _served(ledger)
+        # the copy is looked at round by round: nothing more is thinned in it
+        participation = participation_of(subject.settings, ledger)
+        if participation is not None:
+            participation.clients.remember(subject.clients)  # the worlds need the leaver's, too
+        options = replace(runs.round_options(subject.settings, participation=participation), retention=None)
+        place_request(subject, ledger, options.clock())
+        [answer] = answer_requests(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
+        answered = _served(ledger) if purged else None
+        if purged:
+            purge(ledger, engine, options, mechanism, Reporting(openings=scratch / "openings"))
+        yield Rehearsal(rounds, answer, before, _served(ledger), ledger, engine, participation, answered)
 
 
 def place_request(subject: Subject, ledger: Ledger, at: datetime) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -32,8 +30,7 @@ from disavow.engines.trainer import Ask, Trainer
 from disavow.engines.workload import Workload
 from disavow.errors import StrategyError
 from disavow.ledger import Ledger
-from disavow.ledger.copying import copy_run
-from disavow.proof.notes import Signer
+from disavow.ledger.copying import scratch_copy
 from disavow.rounds.randomness import Stream, derive
 from disavow.rounds.vectors import Model, Updates
 from disavow.tasks.samples import Positions, selected
@@ -344,16 +341,8 @@ class MeteredFederation:
         training = self._training
         if training.run is None or training.keys is None:
             raise self._undeclared(f"opens a ledger, and the scheme {self._method.scheme!r} has none")
-        scratch = self._folder / "copy"
-        shutil.rmtree(scratch, ignore_errors=True)  # what an interruption left
-        try:
-            copy_run(training.run, scratch / "run", keys=training.keys, target_keys=scratch / "keys")
-            # the log of a run that is signed is only written with a key; this one exists nowhere else
-            signer = Signer("comparison", Ed25519PrivateKey.generate())
-            with Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger:
-                yield ledger
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with scratch_copy(training.run, self._folder / "copy", keys=training.keys) as ledger:
+            yield ledger
 
     def stream(self, purpose: str) -> Stream:
         """See `Federation`."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from disavow.errors import IntegrityError, RunMissing
 from disavow.ledger import database
@@ -13,15 +16,43 @@ from disavow.ledger.blobs import Blobs
 from disavow.ledger.creation import CONFIG, refuse_existing
 from disavow.ledger.files import PRIVATE_FOLDER
 from disavow.ledger.keyring import Keyring
+from disavow.ledger.ledger import Ledger
 from disavow.ledger.models import MODELS, ModelStore
 from disavow.ledger.run_files import make_private, refuse_unsafe
 from disavow.ledger.run_state import state_of
 from disavow.ledger.schema import models, run
 from disavow.ledger.updates import UPDATES, UpdateStore
 from disavow.ledger.updates import named as kept_updates
+from disavow.proof.notes import Signer
 
 _TRIES = 5
 """Rollbacks that may delete models while the copy is made, before one of them is taken for missing."""
+
+
+@contextmanager
+def scratch_copy(directory: Path, scratch: Path, *, keys: Path) -> Iterator[Ledger]:
+    """Copy a run, open the copy for writing, and delete it in the end.
+
+    Its log is signed with a key that exists nowhere else: a copy answers for nobody, and the operator's key, without
+    which a signed log cannot be written, need not be at hand.
+
+    Args:
+        directory: The run.
+        scratch: A folder for the copy alone; what an interruption left there is deleted.
+        keys: The folder of the operator's keys, with the run's keyring.
+
+    Returns:
+        The copy.
+
+    """
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        copy_run(directory, scratch / "run", keys=keys, target_keys=scratch / "keys")
+        signer = Signer(scratch.name, Ed25519PrivateKey.generate())
+        with Ledger.open(scratch / "run", write=True, signer=signer, keys=scratch / "keys") as ledger:
+            yield ledger
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def copy_run(directory: Path, target: Path, *, keys: Path, target_keys: Path) -> None:
