@@ -33,8 +33,8 @@ _TRIES = 5
 def scratch_copy(directory: Path, scratch: Path, *, keys: Path) -> Iterator[Ledger]:
     """Copy a run, open the copy for writing, and delete it in the end.
 
-    Its log is signed with a key that exists nowhere else: a copy answers for nobody, and needs no key of the operator
-    where the run's log is signed.
+    Its log is signed with a key that exists nowhere else: a copy answers for nobody, and a run whose log is signed
+    is copied without the key that signs it.
 
     Args:
         directory: The run.
