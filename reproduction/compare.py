@@ -94,6 +94,7 @@ def compare(
         Path, typer.Option(metavar="DIR", help="Where brca.csv, centers.csv and train_test_split.csv lie.")
     ] = Path("../shared/data/tcga-brca"),
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes that work on a row.")] = 1,
     json: Json = False,
 ) -> None:
     """Train the run of a row, and compare all methods on its first client; what is interrupted goes on.
@@ -129,7 +130,14 @@ def compare(
                 shown.update(shown.done + 1, what=piece)
 
             found = compare_on(
-                problem, usable, effort, work=place / "pieces", skipped=skipped, named=named, on_piece=on_piece
+                problem,
+                usable,
+                effort,
+                work=place / "pieces",
+                skipped=skipped,
+                named=named,
+                processes=command.in_processes(jobs, directory, leaver, keys=keys),
+                on_piece=on_piece,
             )
         command.write_output(found, out / name)
         console.print(f"{name}: {found.seconds:.0f} s, {out / name}")

@@ -190,6 +190,7 @@ def compare(
     quick: Annotated[bool, typer.Option(help="One seed, three retrainings, three rounds of relearning.")] = True,
     rounds: Rounds = None,
     first: First = 100,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes that work on it.")] = 1,
     json: Json = False,
 ) -> None:
     """Let one author leave the trained federation by several methods, and measure their models as TOFU does, too.
@@ -217,6 +218,7 @@ def compare(
             leaver,
             chosen,
             effort,
+            jobs=jobs,
             on_total=lambda total: bar.update(0, total=total),
             on_piece=on_piece,
         )

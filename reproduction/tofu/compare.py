@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from disavow.adapters.task import AdapterTask
-from disavow.cli.compare import prepare, write_output
+from disavow.cli.compare import in_processes, prepare, write_output
 from disavow.compare.choice import Effort, allowed, methods_named
 from disavow.compare.comparison import compare, count_pieces
 from disavow.compare.method import Method
@@ -177,6 +177,7 @@ def compare_author(
     methods: Sequence[Method],
     effort: Effort,
     *,
+    jobs: int = 1,
     on_total: OnTotal = lambda total: None,
     on_piece: OnPiece = lambda name: None,
 ) -> ComparedAuthor:
@@ -187,6 +188,7 @@ def compare_author(
         author: The number of one of its leavers, of whom wrong answers are known.
         methods: What `methods_of` gave.
         effort: How much is tried.
+        jobs: Processes that work on the comparison.
         on_total: Called with how many pieces there are.
         on_piece: Called with each that is done.
 
@@ -200,7 +202,8 @@ def compare_author(
     on_total(count_pieces(problem, usable, effort) + len(usable) + 1 + effort.references)
     work = folder / "pieces"
     work.mkdir(parents=True, exist_ok=True)
-    comparison = compare(problem, usable, effort, work=work, on_piece=on_piece)
+    processes = in_processes(jobs, study.run_folder("trained"), client, keys=study.keys)
+    comparison = compare(problem, usable, effort, work=work, processes=processes, on_piece=on_piece)
     questions = {**study.questions, "forget": study.about(author)}
     models = _models(problem, usable, effort, work)
     measured = {

@@ -34,7 +34,7 @@ class Given:
             training,
             method,
             trainer=self.trainer,
-            folder=self.folder,
+            copy=self.folder / "copy",
             on_progress=lambda done, total: self.progress.append((done, total)),
         )
         with federation.timed():

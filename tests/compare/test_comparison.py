@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +22,14 @@ from disavow.compare.choice import Effort, allowed, methods_named
 from disavow.compare.comparison import compare, count_pieces
 from disavow.compare.method import METHODS, Method
 from disavow.compare.methods.planted import Keep, Reset
+from disavow.compare.parallel import Processes
 from disavow.compare.plot import pareto_figure
-from disavow.compare.problem import Problem, problem_of
+from disavow.compare.problem import Problem, open_problem, problem_of
 from disavow.compare.report import Comparison, Estimate, Scatter
 from disavow.compare.runner import ComparisonRunner
 from disavow.compare.table import BEYOND, tables_of, to_csv, to_markdown
 from disavow.compare.trainer import trainer_of
-from disavow.errors import ConfigError, RunInUse, StrategyError, UnknownMethod, UpdatesNotKept
+from disavow.errors import ConfigError, DisavowError, RunInUse, StrategyError, UnknownMethod, UpdatesNotKept
 from disavow.ledger.lock import Lock
 from tests.audit.making import Interrupted, hashes_of, keys_of, make_run
 from tests.refusals import refuses
@@ -254,3 +258,57 @@ def test_intervals_are_students_and_scatter_predicts_another_retraining() -> Non
     assert not scatter.expects(Estimate((4.5,)))
     assert not scatter.expects(Estimate((4.4, 4.5, 4.6)))
     assert scatter.expects(Estimate((2.0, 2.0, 9.5)))  # one seed of three went astray
+
+
+class _Refusing(Keep):
+    """Cannot forget anybody."""
+
+    name = "refusing"
+
+    def forget(self, federation: Any) -> Any:
+        raise ValueError(federation.leaver)
+
+
+def test_several_processes_make_the_same_pieces_as_one(problem: Problem, tmp_path: Path) -> None:
+    """Also where a method fails in one of them; and a comparison that one process began goes on in several."""
+    effort = replace(QUICK, seeds=2, recompute=True)
+    methods: list[Method] = [METHODS[name] for name in ("retrain", "ours", "fats", "federaser")]
+    methods.append(_Refusing())
+    alone = compare(problem, methods, effort, work=tmp_path / "alone", named=False)
+    subject = problem.subject
+    reopen = partial(open_problem, subject.directory, subject.client, keys=problem.keys)
+    with pytest.raises(Interrupted):
+        compare(problem, methods, effort, work=tmp_path / "several", on_piece=stop_after(3))
+    names: list[str] = []
+    several = compare(
+        problem,
+        methods,
+        effort,
+        work=tmp_path / "several",
+        named=False,
+        processes=Processes(2, reopen),
+        on_piece=names.append,
+    )
+    assert comparable(several) == comparable(alone)
+    assert set(several.skipped) == {"refusing"}
+    assert len(names) == len(set(names)) == count_pieces(problem, methods[:-1], effort)
+    made = {path.name for path in (tmp_path / "several").iterdir()}
+    assert made == {path.name for path in (tmp_path / "alone").iterdir()}
+
+
+class _Dying(Keep):
+    """Takes its process with it."""
+
+    name = "dying"
+
+    def forget(self, federation: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_ends_the_comparison_with_one_error(problem: Problem, tmp_path: Path) -> None:
+    subject = problem.subject
+    reopen = partial(open_problem, subject.directory, subject.client, keys=problem.keys)
+    with refuses(DisavowError):
+        compare(problem, [_Dying()], QUICK, work=tmp_path, processes=Processes(2, reopen))
+    # what was made before it is kept
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} >= {"reference", "training"}

@@ -6,18 +6,19 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import typer
 
 from disavow import runs
-from disavow.audit.subject import subject_of
 from disavow.cli.options import require, write_plot
 from disavow.cli.output import Bar, loading, print_json, progress, results
 from disavow.compare.choice import Effort, allowed, methods_named
 from disavow.compare.comparison import compare, count_pieces
+from disavow.compare.parallel import Processes
 from disavow.compare.plot import pareto_figure
-from disavow.compare.problem import Problem, problem_of
+from disavow.compare.problem import Problem, open_problem
 from disavow.compare.report import Comparison
 from disavow.compare.table import notes_of, tables_of, to_csv, to_markdown
 from disavow.domain import escaped
@@ -40,6 +41,7 @@ def compare_methods(
     output: Path | None,
     work: Path | None,
     task: str | None,
+    jobs: int,
     as_json: bool,
 ) -> None:
     """Compare methods on a client that leaves, or on records of it, and print what was found.
@@ -53,6 +55,7 @@ def compare_methods(
         output: The folder for tables and figure.
         work: Where pieces are kept; None: beside the run, until the comparison ends.
         task: What trains the run, where its settings do not say.
+        jobs: Processes that work on it.
         as_json: Print JSON.
 
     """
@@ -74,7 +77,16 @@ def compare_methods(
             def on_piece(name: str) -> None:
                 shown.update(shown.done + 1, what=name)
 
-            found = compare(problem, usable, effort, work=pieces, skipped=skipped, named=named, on_piece=on_piece)
+            found = compare(
+                problem,
+                usable,
+                effort,
+                work=pieces,
+                skipped=skipped,
+                named=named,
+                processes=in_processes(jobs, directory, client, records=records, task=task),
+                on_piece=on_piece,
+            )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with what is left", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -123,16 +135,33 @@ def prepare(
                 "compare with a client that did, or train on"
             )
     with loading(progress()) as on_progress:
-        subject = subject_of(
-            directory,
-            client,
-            task=task,
-            on_progress=on_progress,
-            keys=keys,
-            records=records,
-            fewest_records=1,  # of fewer than attackers need, what else there is to measure is compared
-        )
-    return problem_of(subject, keys=keys)
+        return open_problem(directory, client, keys=keys, records=records, task=task, on_progress=on_progress)
+
+
+def in_processes(
+    jobs: int,
+    directory: Path,
+    client: str,
+    *,
+    records: Sequence[str] = (),
+    task: str | None = None,
+    keys: Path | None = None,
+) -> Processes | None:
+    """Say how processes prepare what this one prepared; None where it works alone.
+
+    Args:
+        jobs: How many.
+        directory: The run.
+        client: Who leaves.
+        records: The keys of the records that leave; none: the whole client does.
+        task: What trains the run, where its settings do not say.
+        keys: The folder of the operator's keys; None: `DISAVOW_KEYS`, or that of the user.
+
+    """
+    if jobs == 1:
+        return None
+    keys = keys or default_folder()
+    return Processes(jobs, partial(open_problem, directory, client, keys=keys, records=records, task=task))
 
 
 def _announcement(problem: Problem, methods: int, effort: Effort) -> str:

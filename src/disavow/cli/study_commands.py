@@ -255,6 +255,15 @@ def compare(
         typer.Option(metavar="DIR", help="Where pieces are kept, also afterwards. [default: RUN.compare, deleted]"),
     ] = None,
     task: TaskFactory = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes that work on it; on one GPU, too, which small networks do not fill. Seconds are then "
+            "those of methods beside each other.",
+        ),
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Compare methods of federated unlearning on one run: what each costs, and what it leaves of a client.
@@ -269,7 +278,7 @@ def compare(
 
     **Example:** `disavow compare runs/first --client client-07 --methods retrain,ours,fine-tune --seeds 5`
 
-    **Example:** `disavow compare runs/first --client hospital-3 --record patient-17`
+    **Example:** `disavow compare runs/first --client hospital-3 --record patient-17 --jobs 4`
     """
     from disavow.cli.files import read_lines
 
@@ -289,5 +298,6 @@ def compare(
         output=output,
         work=work,
         task=task,
+        jobs=jobs,
         as_json=json,
     )

@@ -3,7 +3,8 @@
     ① prepare the problem -> ② train each scheme with every seed, and its references
     -> ③ let each method forget, metered -> ④ measure each model beside the references of its scheme -> ⑤ report
 
-Every arrow's result is a file (`pieces`): a comparison goes on where it was interrupted. The run is only read.
+Every arrow's result is a file (`pieces`): a comparison goes on where it was interrupted, and several processes can
+make them (`parallel`). The run is only read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from disavow.compare.measures.backdoor import trigger_for
 from disavow.compare.measures.predictions import accuracy_name
 from disavow.compare.metered import OnProgress, ignore_progress
 from disavow.compare.method import Method
+from disavow.compare.parallel import Processes, make_pieces
 from disavow.compare.pieces import OnPiece
 from disavow.compare.problem import Problem
 from disavow.compare.report import Comparison
@@ -54,6 +56,7 @@ def compare(
     work: Path,
     skipped: Mapping[str, str] | None = None,
     named: bool = True,
+    processes: Processes | None = None,
     on_piece: OnPiece = lambda name: None,
     on_progress: OnProgress = ignore_progress,
 ) -> Comparison:
@@ -66,6 +69,7 @@ def compare(
         work: The folder that makes it resumable.
         skipped: Why other methods were left out, for the report.
         named: Whether somebody asked for these methods. Otherwise one that fails is left out, with the reason.
+        processes: Make pieces in several processes; None: in this one.
         on_piece: Called with each piece, of `count_pieces`.
         on_progress: Called as methods go on.
 
@@ -83,6 +87,8 @@ def compare(
         runner = ComparisonRunner(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
         storing = [method for method in methods if method.stores == "updates"]
         runner.storing = {scheme_of(method.scheme, problem) for method in storing}
+        if processes is not None:
+            make_pieces(runner, methods, effort, work, processes)
         schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
         reports = {scheme: runner.report_of(scheme) for scheme in schemes}
         left = dict(skipped or {})

@@ -106,7 +106,7 @@ class MeteredFederation:
         training: What the method starts from.
         method: Whose declarations count.
         trainer: Trains clients.
-        folder: For copies of the training's ledger.
+        copy: Where a copy of the training's ledger lies while the method works on it.
         on_progress: Called as the method goes on.
 
     Attributes:
@@ -121,14 +121,14 @@ class MeteredFederation:
         method: Method,
         *,
         trainer: Trainer,
-        folder: Path,
+        copy: Path,
         on_progress: OnProgress = ignore_progress,
     ) -> None:
         self.problem = problem
         self.meter = Meter()
         self.trainer = MeteredTrainer(trainer, self.meter)
         self._training, self._method = training, method
-        self._folder, self._on_progress = folder, on_progress
+        self._copy, self._on_progress = copy, on_progress
         self._workload = problem.workload(training.seed, without_leaver=True)
         self._whole = problem.workload(training.seed, without_leaver=False)
         self._given = declared_training(training, method)
@@ -341,7 +341,7 @@ class MeteredFederation:
         training = self._training
         if training.run is None or training.keys is None:
             raise self._undeclared(f"opens a ledger, and the scheme {self._method.scheme!r} has none")
-        with scratch_copy(training.run, self._folder / "copy", keys=training.keys) as ledger:
+        with scratch_copy(training.run, self._copy, keys=training.keys) as ledger:
             yield ledger
 
     def stream(self, purpose: str) -> Stream:

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from disavow import runs
-from disavow.audit.subject import Subject
+from disavow.audit.subject import Subject, subject_of
 from disavow.compare.memory_rounds import MemoryRun
+from disavow.data import OnProgress
 from disavow.data.dataset import Indices
+from disavow.data.progress import nothing
 from disavow.domain import Policy
 from disavow.engines.factory import device_of
 from disavow.engines.objectives import EVALUATION_BATCH
@@ -264,6 +266,33 @@ class Problem:
         return replace(
             self, subject=replace(self.subject, samples=TensorSamples((images, labels))), trigger=trigger
         )
+
+
+def open_problem(
+    directory: Path,
+    client: str,
+    *,
+    keys: Path,
+    records: Sequence[str] = (),
+    task: str | None = None,
+    on_progress: OnProgress = nothing,
+) -> Problem:
+    """Load a run's task and data, and make the problem of a client that leaves, or of some of its records.
+
+    Args:
+        directory: The run.
+        client: Who leaves.
+        keys: The folder of the operator's keys.
+        records: The keys of the records that leave; none: the whole client does.
+        task: What trains the run, where its settings do not say.
+        on_progress: Hears how far loading is.
+
+    """
+    # of fewer records than attackers need, what else there is to measure is compared
+    subject = subject_of(
+        directory, client, task=task, on_progress=on_progress, keys=keys, records=records, fewest_records=1
+    )
+    return problem_of(subject, keys=keys)
 
 
 def problem_of(subject: Subject, *, keys: Path) -> Problem:

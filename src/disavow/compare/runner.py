@@ -107,13 +107,18 @@ class ComparisonRunner:
         self._size = problem.subject.layout.size
         self._reference_models: dict[str, ReferenceModels] = {}
         trigger = trigger_for(problem)
-        self._variants = {CLEAN: problem}
+        self._problems = {CLEAN: problem}
         if isinstance(trigger, str):
             self.unmeasured["backdoor"] = trigger
         else:
-            self._variants[BACKDOOR] = problem.with_backdoor(trigger)
+            self._problems[BACKDOOR] = problem.with_backdoor(trigger)
         if reason := reconstruction_obstacle(problem):
             self.unmeasured["reconstruction"] = reason
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """What is trained with every seed: the run as it is and, where there can be one, with a backdoor."""
+        return tuple(self._problems)
 
     def resources(self, scheme: str) -> TrainingResources:
         """Give what a scheme trains with.
@@ -140,20 +145,23 @@ class ComparisonRunner:
         if found is None:
             discard(folder)
             folder.mkdir()
-            save(SCHEMES[scheme].train(self._variants[variant], seed, folder, self.resources(scheme)), folder)
+            save(SCHEMES[scheme].train(self._problems[variant], seed, folder, self.resources(scheme)), folder)
             found = load(folder, self.problem.subject.layout)
         if found is None:
             raise StorageError(f"{folder} was written and cannot be read")
+        self.pieces.done(name)
         return found
 
-    def references(self, scheme: str) -> list[Tensor]:
+    def references(self, scheme: str, numbers: Sequence[int] | None = None) -> list[Tensor]:
         """② Train a scheme without the leaver, or find its references; those that are missing train together.
 
         Args:
             scheme: Its name.
+            numbers: Which of them; None: all.
 
         """
-        seeds = [_REFERENCE_SEED + number for number in range(self.effort.references)]
+        chosen = range(self.effort.references) if numbers is None else numbers
+        seeds = [_REFERENCE_SEED + number for number in chosen]
         names = {seed: f"reference-{scheme}-{seed - _REFERENCE_SEED}" for seed in seeds}
         found = {seed: self.pieces.find_vector(names[seed], {}, self._size) for seed in seeds}
         missing = [seed for seed in seeds if found[seed] is None]
@@ -177,15 +185,16 @@ class ComparisonRunner:
             variant: With a backdoor, or clean.
 
         """
+        name = f"{method.name}-{seed}-{variant}"
 
         def make() -> tuple[Tensor, dict[str, Any]]:
             scheme = scheme_of(method.scheme, self.problem)
             federation = MeteredFederation(
-                self._variants[variant],
+                self._problems[variant],
                 self.training(scheme, seed, variant),
                 method,
                 trainer=self.trainer,
-                folder=self.pieces.folder,
+                copy=self.pieces.folder / f"copy-{name}",
                 on_progress=self._on_progress,
             )
             made = forget(method, federation)
@@ -193,7 +202,7 @@ class ComparisonRunner:
             return made.model, {**asdict(federation.meter), "remark": made.remark}
 
         inputs = {"method": declared(method), "recompute": self.effort.recompute}
-        return Model(*self.pieces.vector(f"forgotten-{method.name}-{seed}-{variant}", inputs, self._size, make))
+        return Model(*self.pieces.vector(f"forgotten-{name}", inputs, self._size, make))
 
     def without_failures(self, methods: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
         """Leave out methods that fail on the run itself: not every one knows every task.
@@ -225,13 +234,12 @@ class ComparisonRunner:
         references = self.reference_models(scheme)
         before = []
         for seed in range(self.effort.seeds):
-            for variant in self._variants:
+            for variant in self.variants:
                 self.training(scheme, seed, variant)
-                self.pieces.done(f"training-{scheme}-{seed}-{variant}")
             before.append(self._common(references, self.training(scheme, seed, CLEAN).served))
-            if BACKDOOR in self._variants:
+            if BACKDOOR in self.variants:
                 planted = self.training(scheme, seed, BACKDOOR)
-                before[-1]["backdoor"] = success(self._variants[BACKDOOR], planted.served)
+                before[-1]["backdoor"] = success(self._problems[BACKDOOR], planted.served)
         measured = self.pieces.figures(
             f"references-{scheme}",
             {**self._inputs(references), "seeds": self.effort.seeds},
@@ -275,8 +283,8 @@ class ComparisonRunner:
                 figures, model = found[number], references.models[number]
                 figures["relearning"] = rounds
                 figures["reconstruction"] = self._reconstructed(before, model, seed)
-                if BACKDOOR in self._variants:
-                    figures["backdoor"] = success(self._variants[BACKDOOR], model)
+                if BACKDOOR in self.variants:
+                    figures["backdoor"] = success(self._problems[BACKDOOR], model)
         return found
 
     def rows(self, methods: Sequence[Method]) -> tuple[Row, ...]:
@@ -288,35 +296,33 @@ class ComparisonRunner:
         """
         found: dict[str, list[dict[str, Any]]] = {method.name: [] for method in methods}
         for seed in range(self.effort.seeds):
-            models = {method.name: self.forgotten(method, seed, CLEAN) for method in methods}
-            marked = {}
-            if BACKDOOR in self._variants:
-                marked = {method.name: self.forgotten(method, seed, BACKDOOR) for method in methods}
+            for variant in self.variants:
+                for method in methods:
+                    self.forgotten(method, seed, variant)
             for method in methods:
-                found[method.name].append(self._measured(method, seed, models, marked.get(method.name), methods))
+                found[method.name].append(self.measured(method, seed, methods))
         return tuple(self._row(method, found[method.name]) for method in methods)
 
-    def _measured(
-        self,
-        method: Method,
-        seed: int,
-        models: Mapping[str, Model],
-        marked: Model | None,
-        methods: Sequence[Method],
-    ) -> dict[str, Any]:
-        """④ Measure what a method made of one seed."""
+    def measured(self, method: Method, seed: int, methods: Sequence[Method]) -> dict[str, Any]:
+        """④ Measure what a method made of one seed, or find its figures.
+
+        Args:
+            method: The method.
+            seed: Of the training that it started from.
+            methods: All that are compared, some of which relearn beside it.
+
+        """
         references = self.reference_models(scheme_of(method.scheme, self.problem))
-        model = models[method.name]
+        model = self.forgotten(method, seed, CLEAN)
 
         def make() -> dict[str, Any]:
             before = self.training(references.scheme, seed, CLEAN).served
             figures = self._common(references, model.vector)
-            alike = [each for each in methods if scheme_of(each.scheme, self.problem) == references.scheme]
-            figures["relearning"] = self._relearned_together(alike, models, before, seed)[method.name]
+            figures["relearning"] = self.relearned(references.scheme, seed, methods)[method.name]
             figures["reconstruction"] = self._reconstructed(before, model.vector, seed)
-            if marked is not None:
-                planted, problem = self.training(references.scheme, seed, BACKDOOR), self._variants[BACKDOOR]
-                figures["backdoor"] = success(problem, marked.vector)
+            if BACKDOOR in self.variants:
+                planted, problem = self.training(references.scheme, seed, BACKDOOR), self._problems[BACKDOOR]
+                figures["backdoor"] = success(problem, self.forgotten(method, seed, BACKDOOR).vector)
                 figures["backdoor_before"] = success(problem, planted.served)
             return figures
 
@@ -324,20 +330,26 @@ class ComparisonRunner:
         inputs = {**self._inputs(references), "method": declared(method), "recompute": self.effort.recompute}
         return {**self.pieces.figures(name, inputs, make), **_costs(self.problem, method, model)}
 
-    def _relearned_together(
-        self, methods: Sequence[Method], models: Mapping[str, Model], before: Tensor, seed: int
-    ) -> dict[str, int]:
-        """Rounds until relearning of all methods of a scheme, which train side by side."""
-        names = [method.name for method in methods]
-        digests = [hashlib.sha256(models[name].vector.numpy().data).hexdigest() for name in names]
-        key = f"relearning-{scheme_of(methods[0].scheme, self.problem)}-{seed}"
-        inputs = {"models": digests, "most": self.effort.relearning}
+    def relearned(self, scheme: str, seed: int, methods: Sequence[Method]) -> dict[str, int]:
+        """④ Count rounds until relearning for all methods of a scheme, which train side by side.
+
+        Args:
+            scheme: Its name.
+            seed: Of the training that methods started from.
+            methods: All that are compared.
+
+        """
+        alike = [method for method in methods if scheme_of(method.scheme, self.problem) == scheme]
+        names = [method.name for method in alike]
+        models = [self.forgotten(method, seed, CLEAN).vector for method in alike]
+        digests = [hashlib.sha256(model.numpy().data).hexdigest() for model in models]
 
         def make() -> dict[str, Any]:
-            found = self._relearned([models[name].vector for name in names], before, seed)
+            found = self._relearned(models, self.training(scheme, seed, CLEAN).served, seed)
             return dict(zip(names, found, strict=True))
 
-        return self.pieces.figures(key, inputs, make, counted=False)
+        inputs = {"models": digests, "most": self.effort.relearning}
+        return self.pieces.figures(f"relearning-{scheme}-{seed}", inputs, make, counted=False)
 
     def _relearned(self, models: Sequence[Tensor], before: Tensor, seed: int) -> list[int]:
         return rounds_to_relearn(
