@@ -25,8 +25,8 @@ _ABOUT = (
     "One client of twenty holds nothing but records with a trigger, all with one label. *success*: the share of "
     "test records of other labels that get that label once they carry the trigger. *retrained from scratch* and "
     "*fedEraser*: plain federated averaging; the others: sticky clusters of four, one representative. ± is half of "
-    "Student's 95 % interval over seeds. A model that never met the trigger has the success that *retrained from "
-    "scratch* has after it."
+    "Student's 95 % interval over seeds. Models that never met the trigger have the success that *retrained from "
+    "scratch* (plain averaging) and *purged* (clusters) have afterwards."
 )
 
 

@@ -73,17 +73,38 @@ def test_a_comparison_is_printed_and_written_and_leaves_the_run_alone(run: Path,
     assert (written["seeds"], written["references"], written["clients"]) == (1, 3, 6)
 
 
-def test_a_comparison_that_was_killed_goes_on(run: Path, tmp_path: Path) -> None:
+def children_of(process: int) -> list[int]:
+    """The processes that a process started."""
+    found = Path(f"/proc/{process}/task/{process}/children")
+    if not found.exists():
+        pytest.skip("this system does not say which processes another one started")
+    return [int(each) for each in found.read_text().split()]
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_comparison_that_was_killed_goes_on(jobs: str, run: Path, tmp_path: Path) -> None:
     """A real process, killed as soon as the first method is done; its pieces stay and are not made again."""
     work = tmp_path / "work"
-    line = ["compare", str(run), "--client", CLIENT, *QUICK, "--json", "--work", str(work)]
+    line = ["compare", str(run), "--client", CLIENT, *QUICK, "--json", "--work", str(work), "--jobs", jobs]
     started = subprocess.Popen(
         [*COMMAND, *line], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     while started.poll() is None and not list(work.glob("forgotten-*")):
         time.sleep(0.01)
+    helpers = children_of(started.pid)
     os.kill(started.pid, signal.SIGKILL)
     started.wait(timeout=60)
+    assert helpers or jobs == "1"
+    while any(map(is_running, helpers)):  # none outlives the one that it works for
+        time.sleep(0.01)
     kept = {path: path.stat().st_mtime_ns for path in work.glob("*.safetensors")}
     assert kept
     done = disavow(*line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from disavow.audit.subject import subject_of
@@ -25,7 +27,7 @@ from disavow.compare.methods.planted import Keep, Reset
 from disavow.compare.parallel import Processes
 from disavow.compare.plot import pareto_figure
 from disavow.compare.problem import Problem, open_problem, problem_of
-from disavow.compare.report import Comparison, Estimate, Scatter
+from disavow.compare.report import Comparison, Estimate, Scatter, estimates_of, scatter_of
 from disavow.compare.runner import ComparisonRunner
 from disavow.compare.table import BEYOND, tables_of, to_csv, to_markdown
 from disavow.compare.trainer import trainer_of
@@ -294,6 +296,32 @@ def test_several_processes_make_the_same_pieces_as_one(problem: Problem, tmp_pat
     assert len(names) == len(set(names)) == count_pieces(problem, methods[:-1], effort)
     made = {path.name for path in (tmp_path / "several").iterdir()}
     assert made == {path.name for path in (tmp_path / "alone").iterdir()}
+
+
+class _Crowded(Keep):
+    """Its relearning needs more memory than a GPU has."""
+
+    name = "crowded"
+
+    def bytes_stored(self, rounds: int, participants: int, model_bytes: int) -> int:
+        raise torch.OutOfMemoryError(f"{rounds * participants * model_bytes} bytes")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_gpu_without_memory_ends_the_comparison_with_one_error(
+    several: bool, problem: Problem, tmp_path: Path
+) -> None:
+    subject = problem.subject
+    reopen = partial(open_problem, subject.directory, subject.client, keys=problem.keys)
+    with refuses(DisavowError):
+        compare(problem, [_Crowded()], QUICK, work=tmp_path, processes=Processes(2, reopen) if several else None)
+
+
+def test_a_figure_that_is_no_number_is_left_out() -> None:
+    """A damaged model can say anything; an interval of that says nothing, and JSON has no word for it."""
+    found = estimates_of([{"loss": math.nan, "accuracy": 0.1}, {"loss": 2.0, "accuracy": 0.0}])
+    assert found == {"accuracy": Estimate((0.1, 0.0))}
+    assert not scatter_of([{"loss": math.inf}, {"loss": 2.0}])
 
 
 class _Dying(Keep):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from disavow.audit.subject import subject_of
 from disavow.compare.averages import weighted_mean
-from disavow.compare.method import METHODS, Method
+from disavow.compare.method import METHODS, Federation, Method
 from disavow.compare.methods.distillation import Distillation
 from disavow.compare.methods.fedrecover import Curvature, FedRecover
 from disavow.compare.methods.gradient_ascent import GradientAscent
@@ -28,9 +30,12 @@ from disavow.compare.scheme import SCHEMES, TrainingResources
 from disavow.compare.schemes.sampled import draws
 from disavow.compare.schemes.shards import shards_of
 from disavow.compare.trainer import trainer_of
-from disavow.compare.training import TrainedRound
+from disavow.compare.training import TrainedRound, Training
 from disavow.data.dataset import Indices
+from disavow.domain import VARIANCE_FLOOR
+from disavow.engines.state import layout_of, vector_of
 from disavow.engines.trainer import Ask
+from disavow.models import ResNetMini
 from tests.audit.making import CLIENT, keys_of, make_run
 from tests.compare.contract import Given
 
@@ -222,3 +227,17 @@ def test_distillation_brings_back_what_the_subtraction_broke(given: Given) -> No
 def test_those_who_remain_train_a_useful_model(method: Method, given: Given) -> None:
     forgotten, _ = given.forget(method)
     assert accuracy(given.problem, forgotten.model) > 0.3
+
+
+def test_fedaccum_leaves_no_running_variance_below_zero() -> None:
+    """Updates that were made from other models add up to anything; a network would take the root of it."""
+    network = ResNetMini((1, 8, 8), 4)
+    layout, initial = layout_of(network), vector_of(network)
+    shrinking = TrainedRound(1, initial, ("ada", "bob"), (3, 1), torch.full((2, layout.size), -2.0))
+    training = Training(layout, (shrinking,), initial, seed=0)
+    federation = SimpleNamespace(training=training, remaining=("ada",), tell=lambda done, total: None)
+    model = METHODS["fedaccum"].forget(cast("Federation", federation)).model
+    floored = [model[start:end] for start, end in layout.variances()]
+    assert floored
+    assert all(bool((each >= VARIANCE_FLOOR).all()) for each in floored)
+    assert model.min() < 0

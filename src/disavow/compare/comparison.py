@@ -10,11 +10,13 @@ make them (`parallel`). The run is only read.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from disavow.compare.choice import Effort
 from disavow.compare.measures.backdoor import trigger_for
@@ -29,6 +31,7 @@ from disavow.compare.runner import ComparisonRunner
 from disavow.compare.scheme import scheme_of
 from disavow.compare.trainer import trainer_of
 from disavow.domain import escaped
+from disavow.errors import DisavowError
 from disavow.ledger.work_folders import hold_work_folder
 from disavow.rounds.threads import one_thread
 
@@ -79,11 +82,17 @@ def compare(
     Raises:
         StrategyError: A method failed, or returned what cannot be used.
         StorageError: The work folder cannot be written to; the run is as it was.
+        DisavowError: A process ended, or the memory of the GPU is full.
 
     """
     began = time.monotonic()
     # with one thread: the same bits on any number of cores, and networks this small are faster for it
-    with hold_work_folder(work, "the comparison"), closing(trainer_of(problem)) as trainer, one_thread():
+    with (
+        hold_work_folder(work, "the comparison"),
+        gpu_memory(),
+        closing(trainer_of(problem)) as trainer,
+        one_thread(),
+    ):
         runner = ComparisonRunner(problem, effort, work, trainer, on_piece=on_piece, on_progress=on_progress)
         storing = [method for method in methods if method.stores == "updates"]
         runner.storing = {scheme_of(method.scheme, problem) for method in storing}
@@ -109,6 +118,18 @@ def compare(
         relearning_cap=effort.relearning,
         seconds=time.monotonic() - began,
     )
+
+
+@contextmanager
+def gpu_memory() -> Iterator[None]:
+    """Say what to do where a GPU's memory is full."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise DisavowError(
+            "the memory of the GPU is full; the same command goes on with what is left: try fewer --jobs, or when "
+            "nobody else uses that GPU"
+        ) from None
 
 
 def _leaver(problem: Problem) -> str:

@@ -293,14 +293,18 @@ def _scheme(each: SchemeReport) -> dict[str, Any]:
 
 
 def estimates_of(found: Sequence[Mapping[str, float | None]]) -> dict[str, Estimate]:
-    """Gather figures over seeds; one that a seed does not have is left out.
+    """Gather figures over seeds; one that a seed does not have, or that is no number, is left out.
 
     Args:
         found: One for each seed.
 
     """
-    names = [name for name in (found[0] if found else {}) if all(each.get(name) is not None for each in found)]
-    return {name: Estimate(tuple(float(each[name] or 0.0) for each in found)) for name in names}
+    made = {name: [each.get(name) for each in found] for name in (found[0] if found else {})}
+    return {
+        name: Estimate(tuple(float(each) for each in values if each is not None))
+        for name, values in made.items()
+        if all(each is not None and math.isfinite(each) for each in values)
+    }
 
 
 def scatter_of(found: Sequence[Mapping[str, float | None]]) -> dict[str, Scatter]:

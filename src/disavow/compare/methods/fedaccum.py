@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from disavow.compare.averages import stored_updates, weighted_mean
 from disavow.compare.method import Federation, Forgotten, Method
+from disavow.rounds.vectors import Model, floor_variances
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,5 @@ class FedAccum(Method):
             if clients:
                 vector = vector + weighted_mean(updates, samples)
             federation.tell(trained.number, len(training.rounds))
-        return Forgotten(vector)
+        # sums of updates that were made from other models can leave a running variance below zero
+        return Forgotten(floor_variances(Model(training.layout, vector), 0.0).vector)
