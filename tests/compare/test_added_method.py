@@ -25,6 +25,7 @@ def test_the_method_of_the_page_is_compared(tmp_path: Path, compared: Path) -> N
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src"), str(ROOT)])
     methods = "retrain-from-scratch,noise-and-repair"
     line = ["compare", str(compared), "--client", "client-03", "--quick", "--methods", methods, "--json"]
+    line += ["--jobs", "2"]  # its processes find it, too
     done = run([*COMMAND, *line], cwd=tmp_path, env=environment(PYTHONPATH=path))
     assert done.returncode == 0, done.stderr
     found = {each["method"]: each["figures"] for each in json.loads(done.stdout)["methods"]}

@@ -31,7 +31,15 @@ from disavow.compare.report import Comparison, Estimate, Scatter, estimates_of, 
 from disavow.compare.runner import ComparisonRunner
 from disavow.compare.table import BEYOND, tables_of, to_csv, to_markdown
 from disavow.compare.trainer import trainer_of
-from disavow.errors import ConfigError, DisavowError, RunInUse, StrategyError, UnknownMethod, UpdatesNotKept
+from disavow.errors import (
+    ConfigError,
+    DisavowError,
+    RunInUse,
+    StrategyError,
+    TaskError,
+    UnknownMethod,
+    UpdatesNotKept,
+)
 from disavow.ledger.lock import Lock
 from tests.audit.making import Interrupted, hashes_of, keys_of, make_run
 from tests.refusals import refuses
@@ -295,6 +303,41 @@ def test_several_processes_make_the_same_pieces_as_one(problem: Problem, tmp_pat
     assert len(names) == len(set(names)) == count_pieces(problem, methods[:-1], effort)
     made = {path.name for path in (tmp_path / "several").iterdir()}
     assert made == {path.name for path in (tmp_path / "alone").iterdir()}
+
+
+class _Lucky(Keep):
+    """Draws from torch's generator, as dropout does."""
+
+    name = "lucky"
+
+    def forget(self, federation: Any) -> Any:
+        made = super().forget(federation)
+        return replace(made, model=made.model + 0.01 * torch.rand(len(made.model)))
+
+
+def test_what_a_method_draws_does_not_depend_on_what_was_done_before(problem: Problem, tmp_path: Path) -> None:
+    alone, second = ([_Lucky()], [METHODS["fine-tune"], _Lucky()])
+    found = [
+        compare(problem, methods, QUICK, work=tmp_path / str(len(methods))).rows[-1].estimates["loss"].values
+        for methods in (alone, second)
+    ]
+    assert found[0] == found[1]
+
+
+def refuse_to_open() -> Problem:
+    raise TaskError("another process cannot load it")
+
+
+def test_what_a_process_cannot_open_is_the_error_of_the_comparison(problem: Problem, tmp_path: Path) -> None:
+    with refuses(TaskError):
+        compare(problem, [Keep()], QUICK, work=tmp_path, processes=Processes(2, refuse_to_open))
+
+
+def test_a_run_that_changed_meanwhile_is_refused(problem: Problem, overfitted: Problem, tmp_path: Path) -> None:
+    subject = overfitted.subject
+    reopen = partial(open_problem, subject.directory, subject.client, keys=overfitted.keys)
+    with refuses(DisavowError):
+        compare(problem, [Keep()], QUICK, work=tmp_path, processes=Processes(2, reopen))
 
 
 class _Crowded(Keep):

@@ -166,10 +166,13 @@ def in_processes(
 
 def _announcement(problem: Problem, methods: int, effort: Effort) -> str:
     return (
-        f"comparing {methods} methods on {effort.seeds} seed{'s' if effort.seeds > 1 else ''}, beside "
-        f"{effort.references} exact retrainings of each scheme: {len(problem.subject.clients)} clients, "
-        f"{problem.rounds} rounds"
+        f"comparing {_plural(methods, 'method')} on {_plural(effort.seeds, 'seed')}, beside {effort.references} "
+        f"exact retrainings of each scheme: {len(problem.subject.clients)} clients, {problem.rounds} rounds"
     )
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'s' if number > 1 else ''}"
 
 
 def show(found: Comparison) -> None:

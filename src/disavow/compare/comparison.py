@@ -97,7 +97,7 @@ def compare(
         storing = [method for method in methods if method.stores == "updates"]
         runner.storing = {scheme_of(method.scheme, problem) for method in storing}
         if processes is not None:
-            make_pieces(runner, methods, effort, work, processes)
+            make_pieces(runner, methods, processes, work=work, named=named)
         schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
         reports = {scheme: runner.report_of(scheme) for scheme in schemes}
         left = dict(skipped or {})

@@ -33,6 +33,7 @@ from disavow.ledger import Ledger
 from disavow.ledger.copying import scratch_copy
 from disavow.rounds.randomness import Stream, derive
 from disavow.rounds.vectors import Model, Updates
+from disavow.tasks.loading import seeded
 from disavow.tasks.samples import Positions, selected
 from disavow.tasks.task import TARGETS
 from disavow.tasks.training import optimizer_of
@@ -362,7 +363,11 @@ class MeteredFederation:
         """
         began = time.perf_counter()
         try:
-            with reproducible(self.problem.device):
+            # dropout draws from torch's generators, whose state depends on what this process did before
+            with (
+                reproducible(self.problem.device),
+                seeded(self.stream("draws").below(1 << 63), self.problem.device),
+            ):
                 yield
         finally:
             self.meter.seconds += time.perf_counter() - began

@@ -470,7 +470,8 @@ def declared(method: Method) -> dict[str, Any]:
 
     """
     settings = {name: getattr(method, name) for name in getattr(method, "__dataclass_fields__", ())}
-    return {"class": f"{type(method).__module__}.{type(method).__qualname__}", **settings}
+    module = type(method).__module__.replace("__mp_main__", "__main__")  # a script, in a process that it started
+    return {"class": f"{module}.{type(method).__qualname__}", **settings}
 
 
 def forget(method: Method, federation: MeteredFederation) -> Forgotten:

@@ -69,6 +69,15 @@ class Strategy:
         del method, arguments, result
         return ""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave guards out of what is sent to another process: they are put on again there."""
+        return {name: value for name, value in vars(self).items() if not hasattr(value, "__wrapped__")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        if not _of_disavow(type(self)):
+            _guarded(self, self.registry.setting)
+
 
 S = TypeVar("S", bound=Strategy)
 C = TypeVar("C", bound=type[Strategy])

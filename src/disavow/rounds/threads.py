@@ -27,9 +27,20 @@ _MOST = 8
 """Threads at once: each holds a piece of the updates in float64."""
 
 
+_sharing = 1
+"""How many processes of disavow share the cores."""
+
+
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, found // _sharing)
+
+
+def share_cores(processes: int) -> None:
+    """Say that so many processes work at the same time, this one among them: each takes its part of the cores."""
+    global _sharing  # noqa: PLW0603 - of the process
+    _sharing = processes
 
 
 @contextmanager
