@@ -25,7 +25,7 @@ ORDINARY = """
     login lookup loss mdav measures members membership memory merkle messages metered method methods metrics
     migrations mini mlflow models monitor negation network node nodes noise notes npo nvrtc objectives oidc open
     opendsr opened ours output overview pack pages parameters participation partition partitioners passphrase
-    pdf perturb pieces pkcs8 placement plan planted plot pool postgres power precision predictions privacy
+    parallel pdf perturb pieces pkcs8 placement plan planted plot pool postgres power precision predictions privacy
     problem progress protection protocol prove pseudonyms randomness rapid reader reconstruction record records
     relearning removal rendering replies report reporting reproducibility resnet responses restored results
     retention retrain retraining roc roster rows run runs sampled samples sampling schema sealed search secrets
