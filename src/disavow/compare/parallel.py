@@ -109,7 +109,7 @@ def make_pieces(
         return failed
 
     seeds, numbers = range(effort.seeds), range(effort.references)
-    schemes = list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
+    schemes = _schemes_of(methods, problem)
     # references of images train together, in one stack; others one after the other
     some = [list(numbers)] if problem.subject.labelled else [[number] for number in numbers]
     try:
@@ -131,7 +131,7 @@ def make_pieces(
         run(
             [
                 *(("report_of", scheme) for scheme in schemes),
-                *(("relearned", scheme, seed, usable) for scheme in schemes for seed in seeds),
+                *(("relearned", each, seed, usable) for each in _schemes_of(usable, problem) for seed in seeds),
             ]
         )
         run(("measured", method, seed, usable) for seed in seeds for method in usable)
@@ -148,6 +148,10 @@ def make_pieces(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _schemes_of(methods: Sequence[Method], problem: Problem) -> list[str]:
+    return list(dict.fromkeys(scheme_of(method.scheme, problem) for method in methods))
 
 
 @contextmanager
