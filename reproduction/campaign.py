@@ -16,6 +16,7 @@ import numpy as np
 from disavow import runs
 from disavow.data import OnProgress, fetch
 from disavow.data.progress import nothing
+from disavow.engines.factory import device_of
 from disavow.erasure.plan import Clustering, Federation, simulate
 from disavow.errors import RunInUse
 from disavow.ledger.lock import Lock
@@ -24,11 +25,9 @@ from reproduction.grid import Point
 from reproduction.lines import PLAIN, UNCLUSTERED, Line, Round
 from reproduction.records import OnNote
 from reproduction.running import Models, run_point
-from reproduction.sharing import ROOM, SharedEngine
+from reproduction.sharing import SharedEngine, room_for
 
 _STREAMS = 200
-_ROOM_OF_ALL = 32 << 30
-"""Bytes of updates that processes on one GPU keep together, beside what they train with."""
 
 
 class Observer(Protocol):
@@ -82,10 +81,9 @@ def run(
     observer: Observer,
     *,
     on_progress: OnProgress = nothing,
-    room: int = ROOM,
     jobs: int = 1,
 ) -> list[Line]:
-    """Make what is not made yet; the lines of all of them. `room` bounds the updates kept for equal runs.
+    """Make what is not made yet; the lines of all of them.
 
     With several `jobs`, so many groups are made at the same time, the longest first, each in a process of its own:
     small networks leave a GPU waiting for the next kernel. A group that another process is at is left to it: what
@@ -102,10 +100,10 @@ def run(
         from reproduction import processes  # imports this module
 
         groups.sort(key=lambda group: -sum(effort(point) for point in group if point.key not in found))
-        processes.run_groups(groups, paths, observer, jobs=jobs, room=min(room, _ROOM_OF_ALL // jobs))
+        processes.run_groups(groups, paths, observer, jobs=jobs)
     else:
         for group in groups:
-            run_group(group, paths, observer, on_progress=on_progress, room=room)
+            run_group(group, paths, observer, on_progress=on_progress)
     found |= finished(paths, points)
     return [found[point.key] for point in points if point.key in found]
 
@@ -116,7 +114,7 @@ def run_group(
     observer: Observer,
     *,
     on_progress: OnProgress = nothing,
-    room: int = ROOM,
+    processes: int = 1,
 ) -> None:
     """Make the runs of one group that are not made yet; none where another process is at it.
 
@@ -125,17 +123,17 @@ def run_group(
         paths: Where lines and runs go.
         observer: Hears how far it is.
         on_progress: Hears how far the data is.
-        room: Bytes of updates that are kept for equal runs.
+        processes: That make groups on this machine at the same time, and share its memory.
 
     """
     try:
-        _run_missing(group, paths, observer, on_progress, room)
+        _run_missing(group, paths, observer, on_progress, processes)
     except RunInUse as error:
         observer.noted(f"{group[0].row}, {group[0].network}, seed {group[0].seed} is left to others: {error}")
 
 
 def _run_missing(
-    group: Sequence[Point], paths: Places, observer: Observer, on_progress: OnProgress, room: int
+    group: Sequence[Point], paths: Places, observer: Observer, on_progress: OnProgress, processes: int
 ) -> None:
     """The runs of one row, network and seed: their data is loaded once, their equal rounds trained once."""
     workroom = paths.room_of(group[0])
@@ -148,6 +146,7 @@ def _run_missing(
         prepared = runs.prepare(group[0].settings, on_progress=on_progress)
         for note in prepared.notes:
             observer.noted(f"{group[0].row}: {note}")
+        room = room_for(device_of(group[0].settings.engine), processes=processes)
         engine = SharedEngine(prepared.engine, epochs=group[0].settings.training.epochs, room=room)
         reference = _Reference(group, paths, observer)
         try:

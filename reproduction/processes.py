@@ -34,9 +34,7 @@ from reproduction.lines import Line, Round
 _LINE = TypeAdapter(Line)
 
 
-def run_groups(
-    groups: Sequence[Sequence[Point]], paths: Places, observer: Observer, *, jobs: int, room: int
-) -> None:
+def run_groups(groups: Sequence[Sequence[Point]], paths: Places, observer: Observer, *, jobs: int) -> None:
     """Make groups, so many at a time, in the order given. What fails in one of them does not stop the others.
 
     Args:
@@ -44,7 +42,6 @@ def run_groups(
         paths: Where lines and runs go.
         observer: Hears of all of them, one call at a time.
         jobs: Processes at a time.
-        room: Bytes of updates that each keeps for equal runs.
 
     Raises:
         DisavowError: Some of them failed, when all others were made.
@@ -63,7 +60,7 @@ def run_groups(
 
     def make(group: Sequence[Point]) -> None:
         points = {point.key: point for point in group}
-        with running.start(_request(group, paths, room)) as said:
+        with running.start(_request(group, paths, jobs)) as said:
             for text in said:
                 with lock:
                     _handle(json.loads(text), points, observer, failed)
@@ -152,10 +149,11 @@ class _Request:
     points: tuple[dict[str, Any], ...]
     results: str
     workroom: str
-    room: int
+    processes: int
+    """That work at the same time, this one among them."""
 
 
-def _request(group: Sequence[Point], paths: Places, room: int) -> str:
+def _request(group: Sequence[Point], paths: Places, processes: int) -> str:
     points = tuple(
         {
             **{each.name: getattr(point, each.name) for each in fields(point)},
@@ -163,7 +161,7 @@ def _request(group: Sequence[Point], paths: Places, room: int) -> str:
         }
         for point in group
     )
-    return json.dumps(asdict(_Request(points, str(paths.results), str(paths.workroom), room)))
+    return json.dumps(asdict(_Request(points, str(paths.results), str(paths.workroom), processes)))
 
 
 class _Speaker:
@@ -203,7 +201,7 @@ def main() -> None:
     ]
     paths = Places(Path(request.results), Path(request.workroom))
     try:
-        campaign.run_group(group, paths, speaker, room=request.room)
+        campaign.run_group(group, paths, speaker, processes=request.processes)
     except BrokenPipeError:  # nobody listens any more
         sys.exit(1)
     except KeyboardInterrupt:  # a person interrupted all processes at once

@@ -8,6 +8,7 @@ what one run has trained is what another would train: it is kept, and handed out
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,8 +22,19 @@ from disavow.rounds.vectors import Model, Updates, on_cpu
 
 _Key = tuple[bytes, tuple[str, ...], int, int]
 
-ROOM = 4 << 30
-"""Bytes of updates that are kept by default; what was used least recently goes first."""
+_SHARE_OF_GPU, _SHARE_OF_CPU = 0.5, 0.25
+"""Of the memory of the device: the updates of several runs are kept in it."""
+
+
+def room_for(device: torch.device, *, processes: int = 1) -> int:
+    """Give the bytes of updates that each of so many processes may keep: a share of the memory of the device.
+
+    A run with 200 clients that trains again at each request asks for 9 GB of updates, and the next run for the same
+    ones in the same order: with less room, what comes next has always just been dropped.
+    """
+    if device.type == "cuda":
+        return int(_SHARE_OF_GPU * torch.cuda.get_device_properties(device).total_memory) // processes
+    return int(_SHARE_OF_CPU * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // processes
 
 
 @dataclass(frozen=True)
@@ -40,9 +52,10 @@ class SharedEngine:
 
     `saved_seconds` counts the training that was taken from earlier runs, `trained` and `shared` the rounds.
     `client_epochs` counts what was asked for, whoever trained it. `newest` are the updates that were given last.
+    `room` bounds the bytes of updates that are kept; what was used least recently goes first.
     """
 
-    def __init__(self, engine: Engine, *, epochs: int, room: int = ROOM) -> None:
+    def __init__(self, engine: Engine, *, epochs: int, room: int) -> None:
         self._engine, self._epochs, self._room, self._size = engine, epochs, room, 0
         self._kept: OrderedDict[_Key, _Trained] = OrderedDict()
         self.saved_seconds = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import pytest
@@ -9,11 +10,12 @@ import torch
 
 from disavow.domain import Evaluation, Layout, TensorSpec
 from disavow.rounds.vectors import Model, Updates
-from reproduction.sharing import SharedEngine
+from reproduction.sharing import SharedEngine, room_for
 from tests.engines.contract import evaluated
 
 LAYOUT = Layout((TensorSpec("w", (4,)),))
 CLIENTS = ("a", "b")
+ROOM = 1 << 20
 
 
 class Counting:
@@ -43,7 +45,7 @@ def model(value: float) -> Model:
 
 def test_what_is_asked_twice_is_trained_once() -> None:
     inner = Counting()
-    shared = SharedEngine(inner, epochs=3)
+    shared = SharedEngine(inner, epochs=3, room=ROOM)
     first = shared.train(model(1.0), CLIENTS, 1)
     again = shared.train(model(1.0), CLIENTS, 1)
     assert torch.equal(first.vectors, again.vectors)
@@ -59,7 +61,7 @@ def test_another_model_other_clients_or_another_round_is_trained(
     other: tuple[Model, tuple[str, ...], int, int | None],
 ) -> None:
     inner = Counting()
-    shared = SharedEngine(inner, epochs=3)
+    shared = SharedEngine(inner, epochs=3, room=ROOM)
     shared.train(model(1.0), CLIENTS, 1)
     shared.train(*other[:3], epochs=other[3])
     assert (inner.calls, shared.shared) == (2, 0)
@@ -67,7 +69,7 @@ def test_another_model_other_clients_or_another_round_is_trained(
 
 def test_fewer_epochs_are_another_training_and_counted_as_such() -> None:
     inner = Counting()
-    shared = SharedEngine(inner, epochs=3)
+    shared = SharedEngine(inner, epochs=3, room=ROOM)
     whole, some = shared.train(model(1.0), CLIENTS, 1), shared.train(model(1.0), CLIENTS, 1, epochs=2)
     assert not torch.equal(whole.vectors, some.vectors)
     assert shared.client_epochs == 2 * 3 + 2 * 2
@@ -82,9 +84,15 @@ def test_what_was_used_least_recently_makes_room() -> None:
     assert shared.shared == 2
 
 
+def test_processes_on_one_machine_share_its_memory() -> None:
+    cpu = torch.device("cpu")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 12 * room_for(cpu, processes=12) <= room_for(cpu) < memory / 2
+
+
 def test_closing_a_run_leaves_it_to_the_others() -> None:
     inner = Counting()
-    shared = SharedEngine(inner, epochs=1)
+    shared = SharedEngine(inner, epochs=1, room=ROOM)
     shared.close()
     assert inner.closed == 0
     shared.end()
