@@ -63,9 +63,9 @@ def composed_odds_table(lines: Iterable[OddsLine]) -> str:
         for scheme, runs in by_scheme(lines).items()
     ]
     about = (
-        "Odds are means over seeds of their logarithms; points: mean, and range over seeds. Models that noise destroyed "
-        "before the last round are left out: *2 of 3* are the means of two seeds, and the third was destroyed; where all "
-        "were, there is no line."
+        "Odds are means over seeds of their logarithms; points: mean, and range over seeds. Models that noise "
+        "destroyed before the last round are left out: *2 of 3* is the mean of two seeds where the third was "
+        "destroyed; where all were, there is no line."
     )
     return "\n".join([f"# Odds over all rounds\n\n{about}\n", *pieces])
 
@@ -74,7 +74,7 @@ _Federation = tuple[str, int, int, int, float]
 
 
 def _federation(line: OddsLine) -> _Federation:
-    """What seeds of one line of the table share; not the rounds, which are fewer where noise destroyed the model."""
+    """What seeds of a line of the table share: not the rounds, fewer where noise destroyed the model."""
     return line.noise, line.representatives, line.epochs, line.clients, line.sigma
 
 
