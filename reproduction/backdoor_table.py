@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from disavow.compare.report import Estimate
 from reproduction.backdoor import ANSWERS, BackdoorLine
 from reproduction.lines import Method, named
-from reproduction.markdown import NOT_RUN, Piece
+from reproduction.markdown import NOT_RUN, Piece, Remarks
 from reproduction.numbers import amount, share
 from reproduction.table import NETWORKS, Show, Table, Value
 
@@ -38,20 +38,23 @@ def backdoor(lines: Sequence[BackdoorLine], *, quick: bool = False) -> Table:
         quick: Whether they are of the small version.
 
     """
+    lines = list({(line.row, line.network, line.answer, line.seed): line for line in lines}.values())
+    seeds = len({line.seed for line in lines})
     places = dict.fromkeys((line.row, line.network) for line in lines)
     pieces, values = [], []
     for row, network in places:
-        body = []
+        remarks, body = Remarks(), []
         for answer, (case, _) in ANSWERS.items():
             runs = [line for line in lines if (line.row, line.network, line.answer) == (row, network, answer)]
             cells = []
+            missing = f" {remarks.mark(f'{len(runs)} of {seeds} seeds were run')}" if 0 < len(runs) < seeds else ""
             for _, name, quantity, show in _COLUMNS:
                 found = Estimate(tuple(quantity(line) for line in runs)) if runs else None
-                cells.append(NOT_RUN if found is None else _shown(found, show))
+                cells.append(NOT_RUN if found is None else _shown(found, show) + missing)
                 values.append(_value(row, network, answer, case, name, found))
             body.append((answer, *cells))
         headings = ("", *(heading for heading, *_ in _COLUMNS))
-        pieces.append(Piece(f"{named(row)}, {NETWORKS[network]}", headings, tuple(body), {}))
+        pieces.append(Piece(f"{named(row)}, {NETWORKS[network]}", headings, tuple(body), remarks.by_mark()))
     return Table(
         name="backdoor",
         title="A leaver who planted a backdoor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -46,31 +46,48 @@ def points_lost(line: OddsLine) -> float:
 
 def composed_odds_table(lines: Iterable[OddsLine]) -> str:
     """Accuracy, and the odds over all rounds of the median client and of the worst: a table in Markdown."""
+    lines = list(lines)
+    tried: dict[_Federation, set[int]] = {}
+    for line in lines:
+        tried.setdefault(_federation(line), set()).add(line.seed)
     pieces = [
         Piece(
             str(scheme),
             ("clients", "σ", "accuracy", "of FedAvg's", "points", "seeds", "median client", "worst client"),
             tuple(
-                _row([line for line in runs if (line.clients, line.sigma) == at])
+                _row([line for line in runs if (line.clients, line.sigma) == at], tried)
                 for at in sorted({(line.clients, line.sigma) for line in runs})
             ),
             {},
         ).markdown()
         for scheme, runs in by_scheme(lines).items()
     ]
-    about = "Odds are means over seeds of their logarithms; points: mean, and range over seeds."
+    about = (
+        "Odds are means over seeds of their logarithms; points: mean, and range over seeds. Models that noise "
+        "destroyed before the last round are left out: *2 of 3* is the mean of two seeds where the third was "
+        "destroyed; where all were, there is no line."
+    )
     return "\n".join([f"# Odds over all rounds\n\n{about}\n", *pieces])
 
 
-def _row(runs: Sequence[OddsLine]) -> tuple[str, ...]:
+_Federation = tuple[str, int, int, int, float]
+
+
+def _federation(line: OddsLine) -> _Federation:
+    """What seeds of a line of the table share: not the rounds, fewer where noise destroyed the model."""
+    return line.noise, line.representatives, line.epochs, line.clients, line.sigma
+
+
+def _row(runs: Sequence[OddsLine], tried: Mapping[_Federation, set[int]]) -> tuple[str, ...]:
     lost = [points_lost(line) for line in runs]
+    seeds, of = len({line.seed for line in runs}), len(tried[_federation(runs[0])])
     return (
         f"{runs[0].clients:,}",
         f"{runs[0].sigma:g}",
         f"{fmean(line.accuracy for line in runs):.3f}",
         f"{fmean(line.fedavg_accuracy for line in runs):.3f}",
         f"{fmean(lost):+.1f} ({min(lost):+.1f} to {max(lost):+.1f})",
-        str(len({line.seed for line in runs})),
+        f"{seeds}" if seeds == of else f"{seeds} of {of}",
         as_odds(fmean(line.log10_gamma_composed or 0.0 for line in runs)),
         as_odds(fmean(line.worst_composed or 0.0 for line in runs)),
     )

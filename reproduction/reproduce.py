@@ -117,20 +117,25 @@ def _distance(results: Results, out: Path, network: Network) -> list[Path]:
 def _study(name: str) -> Make:
     def make(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows all of its own
         points = grid.packaged(name).points(quick=results.quick)
-        table = studies.study_table(studies.STUDIES[name], points, results.lines(points[0].study))
+        table = studies.study_table(studies.STUDIES[name], points, _lines_of(results, points[0].study))
         return _written(table, out / name)
 
     return make
 
 
+def _lines_of(results: Results, study: str) -> list[Line]:
+    """Of a study beyond the paper's grid: beside tables of an older edition, the first that it has."""
+    return results.lines(study, max(results.edition, studies.SINCE_EDITION))
+
+
 def _skew(results: Results, out: Path, network: Network) -> list[Path]:
     written = _study("skew")(results, out, network)
-    return [*written, *figures.skew(results.lines("skew"), out / "skew")]
+    return [*written, *figures.skew(_lines_of(results, "skew"), out / "skew")]
 
 
 def _trade_off(results: Results, out: Path, network: Network) -> list[Path]:
     written = _study("trade-off")(results, out, network)
-    return [*written, *figures.trade_off(results.lines("tradeoff"), out / "trade-off")]
+    return [*written, *figures.trade_off(_lines_of(results, "tradeoff"), out / "trade-off")]
 
 
 def _backdoor(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows all of its own

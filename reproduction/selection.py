@@ -85,8 +85,9 @@ class Selection:
     """Quick runs that were left out because there are full ones."""
 
     def runs(self, row: str, method: Method, k: int = 1) -> list[Line]:
-        """The runs of one cell."""
-        return [line for line in self.lines if (line.row, line.method, line.k) == (row, method, k)]
+        """The runs of one cell: as their grid has them, without its variants."""
+        wanted = row, method, k, ""
+        return [line for line in self.lines if (line.row, line.method, line.k, line.variant) == wanted]
 
     def cell(self, row: str, method: Method, k: int, quantity: Quantity) -> Cell | None:
         """A cell of a table; nothing where it was not run, or where its runs do not have the quantity."""

@@ -115,6 +115,8 @@ TRADE_OFF = Study(
     ),
 )
 
+SINCE_EDITION = 2
+"""No study has lines of an older one."""
 STUDIES = {study.name: study for study in (SKEW, LARGE_K, TRADE_OFF)}
 
 

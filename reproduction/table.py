@@ -133,9 +133,9 @@ def text(cell: Cell | None, show: Show, remarks: Remarks, seeds: int, *, interva
     return shown + (f" {remarks.mark(', '.join(missing))}" if missing else "")
 
 
-def provenance(selection: Selection, name: str) -> tuple[str, ...]:
-    """What the numbers were made on, with, and by."""
-    command = f"Made by `python -m reproduction {name}{' --quick' if selection.quick else ''}`"
+def provenance(selection: Selection, name: str, options: str = "") -> tuple[str, ...]:
+    """What the numbers were made on, with, and by; `options` are more of the command."""
+    command = f"Made by `python -m reproduction {name}{' --quick' if selection.quick else ''}{options}`"
     if not selection.lines:
         return (f"{command}; nothing has been run yet.",)
     seeds = selection.seeds

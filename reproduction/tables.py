@@ -37,6 +37,8 @@ BASELINES: tuple[Method, ...] = ("fedavg", "federaser")
 CLUSTERED: tuple[Method, ...] = ("published", "sticky", "sticky-3")
 OF_A_K: tuple[Method, ...] = (*CLUSTERED, "fedavg-sampled")
 """Methods that have a k."""
+_OF_EDITION_1: tuple[Method, ...] = ("published", "sticky")
+"""Those of them that the first edition had."""
 _HEADINGS: dict[Method, str] = {
     "published": "published",
     "sticky": "sticky",
@@ -47,13 +49,22 @@ _HEADINGS: dict[Method, str] = {
 
 _SHORT: dict[Network, str] = {"lenet5": "lenet5", "resnet-mini": "resnet", "convnet": "convnet"}
 
-_METHODS = (
+_PAPERS = (
     "*paper*: as printed, ± its standard deviation over x. *published*: the paper's method on correct code (fresh "
-    "clusters in each round, one representative). *sticky*: ours, sticky clusters with one representative; *s=3*: "
-    "with three, for which a cluster of four can keep enough survivors at x = 2 alone. *fedAvg 1/k*: a random 1/k "
-    "of the clients in each round, no clusters, retrained from the first round in which a leaver took part. "
-    "*unequal sizes* is the paper's noniid. Cells of a k are means over x = 2, 3, 4 and seeds, ± half of Student's "
-    "95 % interval over seeds, each with a stream of requests of its own."
+    "clusters in each round, one representative). *sticky*: ours, sticky clusters with one representative"
+)
+_SINCE_EDITION_2 = (
+    "; *s=3*: with three, for which a cluster of four can keep enough survivors at x = 2 alone. *fedAvg 1/k*: a "
+    "random 1/k of the clients in each round, no clusters, retrained from the first round in which a leaver took "
+    "part"
+)
+_SIZES = (
+    ". *unequal sizes* is the paper's noniid. Cells of a k are means over x = 2, 3, 4 and seeds, ± half of "
+    "Student's 95 % interval over seeds, each with a stream of requests of its own."
+)
+_RETIRED = (
+    " **The runs of *sticky* were judged by the retired criterion `neighbourhood`**, under which hardly anything "
+    "rolls back: their work and time are too small, and `python -m reproduction work` has them as they are."
 )
 
 
@@ -85,7 +96,7 @@ def accuracy(lines: Iterable[Line], network: Network) -> Table:
     return Table(
         name=name,
         title=f"Test accuracy, {NETWORKS[network]}{_beside(table)}",
-        about=(_METHODS, *provenance(selection, name)),
+        about=(_methods(selection), *_made_by(selection, name)),
         pieces=(
             _baselines(selection, "The baselines", table, accuracy_of, share),
             *(_clustered(selection, "Test accuracy", table, k, accuracy_of, share) for k in _ks(selection)),
@@ -112,12 +123,12 @@ def time(lines: Iterable[Line], network: Network) -> Table:
         name=name,
         title=f"Time and work per request, {NETWORKS[network]}{_beside(table)}",
         about=(
-            _METHODS,
+            _methods(selection),
             "Means over the requests of a run (the paper prints an average running time and does not say over "
             "what). Seconds depend on the machine; client-epochs (local epochs, summed over clients) do not. A "
             "ratio says how many times less than fedAvg with retraining from scratch, same seeds; *all deniable*: "
             "no request needed any training.",
-            *provenance(selection, name),
+            *_made_by(selection, name),
         ),
         pieces=(
             _baselines(selection, "Seconds per request, the baselines", table, seconds_per_request, amount),
@@ -152,13 +163,13 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
         name=name,
         title=f"At the answer, {NETWORKS[network]}",
         about=(
-            _METHODS,
+            _methods(selection),
             "Accuracies are those of the model that is served right after a request was answered, minus that of "
             "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) is "
             "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
             "with retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the "
             "end, as a multiple of those of sticky clusters after the same requests.",
-            *provenance(selection, name),
+            *_made_by(selection, name),
         ),
         pieces=(
             _eraser(selection, quantities),
@@ -178,6 +189,25 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
     )
 
 
+def _is_of_edition_1(selection: Selection) -> bool:
+    return bool(selection.lines) and all(line.edition == 1 for line in selection.lines)
+
+
+def _of_a_k(selection: Selection) -> tuple[Method, ...]:
+    """Methods that have a k, of those that there were."""
+    return _OF_EDITION_1 if _is_of_edition_1(selection) else OF_A_K
+
+
+def _methods(selection: Selection) -> str:
+    """What the columns are."""
+    old = _is_of_edition_1(selection)
+    return _PAPERS + ("" if old else _SINCE_EDITION_2) + _SIZES + (_RETIRED if old else "")
+
+
+def _made_by(selection: Selection, name: str) -> tuple[str, ...]:
+    return provenance(selection, name, " --edition 1 --render-only" if _is_of_edition_1(selection) else "")
+
+
 def _rows(selection: Selection) -> tuple[PaperRow, ...]:
     return selection.shown(ROWS, lambda line: line.row)
 
@@ -193,7 +223,10 @@ def _pairs(selection: Selection) -> tuple[tuple[int, ...], ...]:
 
 
 def _columns(selection: Selection) -> tuple[tuple[Method, int], ...]:
-    return (*((method, 1) for method in BASELINES), *((method, k) for k in _ks(selection) for method in OF_A_K))
+    return (
+        *((method, 1) for method in BASELINES),
+        *((method, k) for k in _ks(selection) for method in _of_a_k(selection)),
+    )
 
 
 def _eraser(selection: Selection, quantities: Sequence[tuple[str, str, CellOf, Show]]) -> Piece:
@@ -286,11 +319,11 @@ def _clustered(
     remarks, rows = Remarks(), []
     for row in _rows(selection):
         cells: list[str] = [named(row), *([_paper_text(table, row, "published", k)] if table else [])]
-        for method in OF_A_K:
+        for method in _of_a_k(selection):
             found = selection.cell(row, method, k, quantity)
             cells.append(text(found, show, remarks, len(selection.seeds)))
         rows.append(tuple(cells))
-    whose = (*(["paper"] if table else []), *(TITLES[method] for method in OF_A_K))
+    whose = (*(["paper"] if table else []), *(TITLES[method] for method in _of_a_k(selection)))
     return Piece(f"{caption}, k = {k}", ("", *(f"k={k} {each}" for each in whose)), tuple(rows), remarks.by_mark())
 
 
@@ -311,12 +344,12 @@ def _wide(
     remarks, rows = Remarks(), []
     for row in _rows(selection):
         cells: list[str] = [named(row)]
-        for method, k in product(OF_A_K, ks):
+        for method, k in product(_of_a_k(selection), ks):
             found = cell(selection, row, method, k)
             shown = text(found, show, remarks, len(selection.seeds), interval=interval)
             cells.append(lacking if found is None and selection.runs(row, method, k) else shown)
         rows.append(tuple(cells))
-    headings = (f"{_HEADINGS[method]} k={k}" for method, k in product(OF_A_K, ks))
+    headings = (f"{_HEADINGS[method]} k={k}" for method, k in product(_of_a_k(selection), ks))
     said = " and ".join(map(str, ks))
     return Piece(f"{caption}, k = {said}", ("", *headings), tuple(rows), remarks.by_mark())
 
@@ -393,11 +426,11 @@ def _ratios(selection: Selection, table: published.TableName | None, k: int) -> 
     for row in _rows(selection):
         paper = _paper_ratio(table, row, k)
         cells: list[str] = [named(row), "-" if paper is None else times(paper)]
-        for method in OF_A_K:
+        for method in _of_a_k(selection):
             cell = _ratio(selection, row, method, k, seconds_per_request)
             cells.append(text(cell, _times, remarks, len(selection.seeds)))
         rows.append(tuple(cells))
-    headings = (f"k={k} {whose}" for whose in ("paper", *(TITLES[method] for method in OF_A_K)))
+    headings = (f"k={k} {whose}" for whose in ("paper", *(TITLES[method] for method in _of_a_k(selection))))
     return Piece(f"{_LESS}, in seconds, k = {k}", ("", *headings), tuple(rows), remarks.by_mark())
 
 

@@ -74,3 +74,24 @@ def test_the_table_has_means_and_intervals_over_seeds(lines: dict[str, BackdoorL
     assert {row[2] for row in piece.rows} == {"0.200 ± 0.248"}
     assert "seeds: 1, 2, 3" in table_of(several).markdown()
     assert "nothing has been run yet" in table_of([]).markdown()
+
+
+def test_a_line_that_was_made_twice_counts_once(lines: dict[str, BackdoorLine]) -> None:
+    found = [replace(line, seed=seed, after=0.1 * seed) for line in lines.values() for seed in (1, 2, 3)]
+    twice, once = table_of([*found, *found]), table_of(found)
+    assert twice.pieces == once.pieces
+    assert twice.csv() == once.csv()
+    assert f"from {len(found)} lines" in twice.markdown()
+
+
+def test_missing_seeds_are_marked(lines: dict[str, BackdoorLine]) -> None:
+    found = [
+        replace(line, seed=seed)
+        for line in lines.values()
+        for seed in (1, 2, 3)
+        if seed == 1 or line.answer != "rollback"
+    ]
+    [piece] = table_of(found).pieces
+    marked = {row[0] for row in piece.rows if row[1].endswith(" a")}
+    assert marked == {"rollback"}
+    assert piece.remarks == {"a": "1 of 3 seeds were run"}

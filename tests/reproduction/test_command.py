@@ -103,6 +103,19 @@ def test_tables_of_an_older_edition_are_shown_and_not_run(tmp_path: Path) -> Non
     assert (refused.returncode, "--render-only" in refused.stderr) == (2, True)
 
 
+def test_studies_that_older_editions_did_not_have_are_shown_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for kept in (Path(__file__).parents[2] / "results").glob("tradeoff-*.jsonl"):
+        (tmp_path / "results" / kept.name).write_bytes(kept.read_bytes())
+    tables = []
+    for edition in (1, 2):
+        done = run("trade-off", "--render-only", "--edition", str(edition), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        tables.append((tmp_path / "build" / "reproduction" / "trade-off.md").read_text())
+    assert tables[0] == tables[1]
+    assert "nothing has been run yet" not in tables[0]
+
+
 def test_everything_is_rendered_where_nothing_was_run(tmp_path: Path) -> None:
     done = run("all", "--render-only", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -294,6 +294,18 @@ def test_composed_odds_have_a_panel_for_each_number_of_clients_and_a_line_for_ea
     assert sum("**" in line for line in table.splitlines()) == 2
 
 
+def test_seeds_that_noise_destroyed_are_counted_and_not_averaged() -> None:
+    runs = [one for one in ODDS if (one.clients, one.sigma) == (1_000, 1.0)]
+    torn = replace(runs[0], rounds=4, accuracy=0.1)
+    [row] = [line for line in composed_odds_table([*runs[1:], torn]).splitlines() if line.startswith("| 1,000")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2] == f"{(runs[1].accuracy + runs[2].accuracy) / 2:.3f}"
+    assert cells[5] == "2 of 3"
+    whole = composed_odds_table(runs)
+    assert " of 3 |" not in whole
+    assert "destroyed" in whole
+
+
 def _means(clients: int) -> list[tuple[float, float]]:
     runs: dict[float, list[OddsLine]] = {}
     for one in ODDS:

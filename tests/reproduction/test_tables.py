@@ -318,3 +318,22 @@ def test_every_number_of_the_paper_is_in_the_table(name: published.TableName) ->
             cell = published.cell(name, row, column)
             assert cell is not None
             assert f" {cell.text} |" in text
+
+
+def test_variants_of_a_grid_of_ones_own_do_not_enter_the_papers_cells() -> None:
+    wide = [replace(one, accuracy=0.1, variant="wide") for one in picked(MNIST, "sticky", 4)]
+    assert tables.accuracy([*MNIST, *wide], "lenet5").csv() == tables.accuracy(MNIST, "lenet5").csv()
+
+
+def test_tables_of_edition_1_show_what_it_had_and_say_how_they_are_made() -> None:
+    old = [replace(one, edition=1) for one in MNIST if one.method not in ("sticky-3", "fedavg-sampled")]
+    for make in (tables.accuracy, tables.time, tables.answers):
+        text = make(old, "lenet5").markdown()
+        assert "s=3" not in text
+        assert "1/k" not in text
+        assert "--edition 1 --render-only`" in text
+        assert "retired criterion" in text
+        new = make(MNIST, "lenet5").markdown()
+        assert "--edition" not in new
+        assert "retired criterion" not in new
+        assert "fedAvg 1/k" in new
