@@ -144,6 +144,14 @@ def test_the_export_is_an_adapter_that_peft_loads(
         AdapterTask(model=str(other), data=str(texts), adapter=str(tmp_path / "adapter")).model()
 
 
+def test_a_text_may_hold_what_other_tools_take_for_the_end_of_a_line(base: Path, tmp_path: Path) -> None:
+    line = {**questions(1)[0], "response": "One\u2028two\x85three\x0cfour."}
+    path = tmp_path / "texts.jsonl"
+    path.write_bytes((json.dumps(line, ensure_ascii=False) + "\r\n\n").encode())
+    [example] = AdapterTask(model=str(base), data=str(path)).examples
+    assert example.response == line["response"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

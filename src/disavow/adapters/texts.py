@@ -52,7 +52,8 @@ def read_examples(path: Path) -> tuple[Example, ...]:
 
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # a line ends at a line feed alone: str.splitlines also cuts at characters that a text may hold
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"the texts {path} cannot be read: {error}") from None
     found = [_example(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
