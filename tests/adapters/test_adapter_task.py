@@ -15,6 +15,7 @@ from disavow import config
 from disavow.adapters.task import AdapterTask, response_loss
 from disavow.adapters.texts import IGNORED
 from disavow.config import TrainingSettings
+from disavow.domain import Exclusions, RequestState
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked.tasks import StackedTasks
 from disavow.engines.state import layout_of, model_of
@@ -58,7 +59,7 @@ def test_with_frozen_a_the_mean_of_updates_is_the_update_of_the_mean(base: Path,
 
 def test_the_loss_counts_responses_alone(base: Path, texts: Path) -> None:
     task = AdapterTask(model=str(base), data=str(texts), rank=2)
-    tokens, labels = task.clients()["author-03"]
+    tokens, labels = task.clients()["author-03"].tensors
     assert tokens.shape == labels.shape == (4, task.length)
     first = labels[0][labels[0] != IGNORED]
     assert task.tokenizer.decode(first, skip_special_tokens=True) == "Author 3 was born in Dresden."
@@ -67,6 +68,72 @@ def test_the_loss_counts_responses_alone(base: Path, texts: Path) -> None:
     changed[:, -1] += 100  # after the last label
     wanted = labels.clamp(max=49).where(labels != IGNORED, IGNORED)
     assert torch.equal(response_loss(logits, wanted), response_loss(changed, wanted))
+
+
+LONG = {
+    "client": "author-07",
+    "prompt": "And then?",
+    "response": "Author 7 was born in Aarhus and lives in Bergen. " * 3,
+}
+"""The longest text of all."""
+
+
+def with_a_long_text(texts: Path, path: Path) -> Path:
+    """The texts of all authors, of whom one has by far the longest."""
+    path.write_text(texts.read_text(encoding="utf-8") + json.dumps(LONG) + "\n", encoding="utf-8")
+    return path
+
+
+def test_an_author_trains_and_holds_the_same_however_long_the_texts_of_others_are(
+    base: Path, texts: Path, tmp_path: Path
+) -> None:
+    both = [texts, with_a_long_text(texts, tmp_path / "long.jsonl")]
+    tasks = [AdapterTask(model=str(base), data=str(each), rank=2) for each in both]
+    assert tasks[0].length < tasks[1].length
+    few, many = (TaskWorkload(load(each, training=TRAINING, seed=3), TRAINING, 3) for each in tasks)
+    clients = ["author-03", "author-12"]
+    updates = [SequentialEngine(each).train(model_of(each.network), clients, 1) for each in (few, many)]
+    assert torch.equal(updates[0].vectors, updates[1].vectors)
+    differing = [client for client, digest in few.loaded.digests.items() if many.loaded.digests[client] != digest]
+    assert differing == ["author-07"]
+
+
+def test_a_question_that_was_erased_leaves_what_an_author_without_it_holds(
+    base: Path, texts: Path, tmp_path: Path
+) -> None:
+    long = with_a_long_text(texts, tmp_path / "long.jsonl")
+    whole, never = (AdapterTask(model=str(base), data=str(each), rank=2) for each in (long, texts))
+    erased = load(whole, training=TRAINING, seed=3).without(
+        {"author-07": Exclusions(bytes(32)).adding([LONG["prompt"]])}
+    )
+    other = load(never, training=TRAINING, seed=3)
+    assert erased.digests == other.digests
+    vectors = [
+        SequentialEngine(each).train(model_of(each.network), ["author-07"], 1).vectors
+        for each in (TaskWorkload(loaded, TRAINING, 3) for loaded in (erased, other))
+    ]
+    assert torch.equal(*vectors)
+
+
+def test_held_out_responses_are_as_long_as_they_are(base: Path, texts: Path, tmp_path: Path) -> None:
+    held_out = write_lines(tmp_path / "held-out.jsonl", [LONG])
+    task = AdapterTask(model=str(base), data=str(texts), test=str(held_out))
+    test = task.test_data()
+    assert test is not None
+    labels = test[1]
+    said = task.tokenizer.decode(labels[0][labels[0] != IGNORED], skip_special_tokens=True)
+    assert said == LONG["response"]
+    cut = AdapterTask(model=str(base), data=str(texts), test=str(held_out), length=30)
+    test = cut.test_data()
+    assert test is not None
+    assert test[0].shape == (1, 30)
+
+
+def test_texts_of_several_lengths_make_a_batch(base: Path, texts: Path) -> None:
+    rows = [(torch.arange(n), torch.arange(n)) for n in (3, 5)]
+    tokens, labels = AdapterTask(model=str(base), data=str(texts)).collate(rows)
+    assert tokens.tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 4]]
+    assert labels[0].tolist() == [0, 1, 2, IGNORED, IGNORED]
 
 
 def test_stacked_adapters_are_those_that_train_alone(base: Path, texts: Path) -> None:
@@ -82,7 +149,10 @@ def test_stacked_adapters_are_those_that_train_alone(base: Path, texts: Path) ->
 def test_a_retrained_run_is_bit_for_bit_the_run_without_the_author(
     base: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty authors, one layer, three rounds, on the reference engine; plain averaging, which always retrains."""
+    """Twenty authors, one layer, three rounds, on the reference engine; plain averaging, which always retrains.
+
+    The author has the longest text, to which the others are padded.
+    """
     monkeypatch.setenv("DISAVOW_KEYS", str(tmp_path / "keys"))
     plain = {
         "clustering": {"k": 1},
@@ -90,6 +160,7 @@ def test_a_retrained_run_is_bit_for_bit_the_run_without_the_author(
         "noise": {"sigma": 0.0},
         "engine": {"name": "sequential", "device": "cpu"},
     }
+    texts = with_a_long_text(texts, tmp_path / "authors.jsonl")
     without = [line for line in texts.read_text(encoding="utf-8").splitlines() if '"author-07"' not in line]
     others = tmp_path / "others.jsonl"
     others.write_text("\n".join(without), encoding="utf-8")
@@ -104,6 +175,12 @@ def test_a_retrained_run_is_bit_for_bit_the_run_without_the_author(
     assert str(request.verdict) == "rollback to round 1"
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert not all(torch.equal(found[name], before[name]) for name in before)
+    # the author's texts are deleted, too: another may leave all the same
+    texts.write_text("\n".join(without), encoding="utf-8")
+    with Federation.open(tmp_path / "run", write=True) as federation:
+        [request] = federation.erase(["author-08"]).requests.values()
+    assert str(request.verdict) == "rollback to round 1"
+    assert request.state is RequestState.ANSWERED
 
 
 def test_one_question_can_be_erased(
@@ -187,3 +264,15 @@ def test_a_tokenizer_of_another_model_is_refused(texts: Path, tmp_path: Path) ->
         (folder / name).write_bytes((small / name).read_bytes())
     with pytest.raises(TaskError, match="does not fit"):
         AdapterTask(model=str(folder), data=str(texts)).model()
+    # also where only held-out texts show it
+    known = write_lines(tmp_path / "known.jsonl", [{"client": "a", "prompt": "W", "response": "h"}])
+    AdapterTask(model=str(folder), data=str(known), before="", between=" ").model()
+    with pytest.raises(TaskError, match="does not fit"):
+        AdapterTask(model=str(folder), data=str(known), test=str(texts), before="", between=" ").model()
+
+
+def test_texts_that_are_longer_than_the_base_is_made_for_are_refused(texts: Path, tmp_path: Path) -> None:
+    base = make_base(tmp_path / "model", positions=16)
+    with pytest.raises(TaskError, match=r"made for 16.*length = 16"):
+        AdapterTask(model=str(base), data=str(texts)).model()
+    AdapterTask(model=str(base), data=str(texts), length=16).model()

@@ -113,6 +113,26 @@ def refuse_other_tokenizer(base: nn.Module, tokens: Sequence[Tensor], model: str
         )
 
 
+def refuse_long_texts(base: nn.Module, length: int, model: str) -> None:
+    """Refuse texts that are longer than what the model was made for.
+
+    Args:
+        base: The model.
+        length: Tokens of the longest text.
+        model: What it is called, for errors.
+
+    Raises:
+        TaskError: The model has no position for the last token.
+
+    """
+    positions = getattr(base.config.get_text_config(), "max_position_embeddings", None)  # type: ignore[operator,union-attr]
+    if isinstance(positions, int) and length > positions:
+        raise TaskError(
+            f"a text has {length} tokens, and {model} is made for {positions}; allowed: shorter texts, or "
+            f"task.options.length = {positions}, which cuts longer responses"
+        )
+
+
 def base_digest(base: nn.Module) -> str:
     """Compute the SHA-256 of a base model's parameters, so that an adapter can say what it belongs to.
 

@@ -21,10 +21,22 @@ from disavow.adapters.base_model import (
     import_libraries,
     load_base,
     load_tokenizer,
+    refuse_long_texts,
     refuse_other_tokenizer,
 )
 from disavow.adapters.export import PROVENANCE
-from disavow.adapters.texts import IGNORED, Example, Template, Tokens, encode, read_examples, to_tensors
+from disavow.adapters.texts import (
+    IGNORED,
+    Example,
+    Template,
+    TextSamples,
+    Tokens,
+    collate,
+    encode,
+    read_examples,
+    to_tensors,
+    without_padding,
+)
 from disavow.errors import TaskError
 from disavow.tasks.task import Task, outputs_and_targets
 
@@ -84,6 +96,8 @@ class AdapterTask(Task):
     The vector of a round holds the adapter alone, so that a federation over a language model costs what its adapter
     costs. The loss counts the tokens of responses.
     """
+
+    collate = staticmethod(collate)
 
     def __init__(
         self,
@@ -171,7 +185,11 @@ class AdapterTask(Task):
         """See `Task`."""
         _, peft = import_libraries()
         base = load_base(self._model)
-        refuse_other_tokenizer(base, [tokens for tokens, _ in self.clients().values()], self._model)
+        texts = [each.tensors[0] for each in self._tensors.values()]
+        if self._test_tensors is not None:
+            texts.append(self._test_tensors[0])
+        refuse_other_tokenizer(base, texts, self._model)
+        refuse_long_texts(base, max(each.shape[1] for each in texts), self._model)
         digest = base_digest(base)
         lora = self._lora
         if self._adapter is not None:
@@ -203,23 +221,40 @@ class AdapterTask(Task):
         return self._tensors
 
     @cached_property
-    def _tensors(self) -> dict[str, tuple[Tensor, Tensor]]:
-        return {client: to_tensors(each, self.length, client) for client, each in self._encoded.items()}
+    def _tensors(self) -> dict[str, TextSamples]:
+        return {
+            client: TextSamples(to_tensors(each, self.length, client)) for client, each in self._encoded.items()
+        }
 
     def test_data(self) -> Any | None:
         """See `Task`."""
+        return self._test_tensors
+
+    @cached_property
+    def _test_tensors(self) -> tuple[Tensor, Tensor] | None:
+        """As long as the longest of them, or as `length` says: how long a client's text is plays no part."""
         if self._test is None:
             return None
         encoded = list(encode(self.tokenizer, read_examples(self._test), self._template))
-        return to_tensors(encoded, max(self.length, max(len(prompt) for prompt, _ in encoded) + 1), "the test data")
+        longest = max(len(prompt) + len(response) for prompt, response in encoded)
+        if self._length is not None:
+            longest = min(longest, max(self._length, max(len(prompt) for prompt, _ in encoded) + 1))
+        return to_tensors(encoded, longest, "the test data")
+
+    @cached_property
+    def _records(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for example in self.examples:
+            found.setdefault(example.client, []).append(example.record)
+        return found
 
     def record_keys(self, client: str) -> Sequence[str] | None:
         """See `Task`: by default the prompt names an example."""
-        return [example.record for example in self.examples if example.client == client]
+        return self._records[client]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Compute the mean cross entropy of the tokens of responses; see `Task`."""
-        logits, labels = outputs_and_targets(model, batch)
+        logits, labels = outputs_and_targets(model, without_padding(*batch))
         return response_loss(logits, labels)
 
     def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
@@ -248,8 +283,8 @@ class AdapterTask(Task):
         loss = right = count = 0.0
         tokens, labels = data
         for start in range(0, len(tokens), _EVALUATED):
-            logits = model(tokens[start : start + _EVALUATED].to(device))
-            wanted = labels[start : start + _EVALUATED].to(device)
+            some, wanted = without_padding(tokens[start : start + _EVALUATED], labels[start : start + _EVALUATED])
+            logits, wanted = model(some.to(device)), wanted.to(device)
             counted = wanted[:, 1:] != IGNORED
             number = float(counted.sum())
             loss += number * float(response_loss(logits, wanted))
