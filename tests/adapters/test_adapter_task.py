@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from disavow import config
+from disavow.adapters.base_model import load_base
 from disavow.adapters.task import AdapterTask, response_loss
 from disavow.adapters.texts import IGNORED
 from disavow.config import TrainingSettings
@@ -22,9 +23,11 @@ from disavow.engines.state import layout_of, model_of
 from disavow.engines.task_workload import TaskWorkload
 from disavow.errors import TaskError
 from disavow.federation import Federation
+from disavow.tasks.factory import build
 from disavow.tasks.loading import load
 from tests.adapters.conftest import make_base, questions, write_lines
 from tests.cli.forked import disavow
+from tests.refusals import refuses
 
 TRAINING = TrainingSettings(epochs=1, batch_size=4, learning_rate=0.01)
 
@@ -276,3 +279,67 @@ def test_texts_that_are_longer_than_the_base_is_made_for_are_refused(texts: Path
     with pytest.raises(TaskError, match=r"made for 16.*length = 16"):
         AdapterTask(model=str(base), data=str(texts)).model()
     AdapterTask(model=str(base), data=str(texts), length=16).model()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rank": 0}, "rank"),
+        ({"rank": "two"}, "rank"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"modules": "q_proj"}, "modules"),
+        ({"modules": []}, "modules"),
+        ({"freeze_a": "no"}, "freeze_a"),
+        ({"length": 0}, "length"),
+        ({"between": 3}, "between"),
+        ({"test": ""}, "test"),
+        ({"ranks": 2}, "ranks"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_an_option_of_a_wrong_kind_is_named_in_one_line(options: dict[str, Any], named: str) -> None:
+    with refuses(TaskError, named, "allowed") as refusal:
+        build("adapters", {"model": "base", "data": "authors.jsonl", **options})
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_option_that_is_needed_is_named() -> None:
+    with refuses(TaskError, "data"):
+        build("adapters", {"model": "base"})
+
+
+def test_what_is_no_adapter_of_the_base_is_refused_in_one_line(base: Path, texts: Path, tmp_path: Path) -> None:
+    def folder(name: str, made: Any = None, **files: str) -> Path:
+        path = tmp_path / name
+        path.mkdir()
+        if made is not None:
+            made.save_pretrained(path)
+        for file, text in files.items():
+            (path / f"{file}.json").write_text(text, encoding="utf-8")
+        return path
+
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    fits = peft.get_peft_model(load_base(str(base)), config)
+    wide = peft.get_peft_model(load_base(str(make_base(tmp_path / "model", width=64))), config)
+    prompts = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    for given in (
+        folder("empty"),
+        folder("wide", wide),
+        folder("list", fits, provenance="[1]"),
+        folder("text", fits, provenance="base"),
+        folder("number", fits, provenance='{"base": 3}'),
+        folder("prompts", peft.get_peft_model(load_base(str(base)), prompts)),
+    ):
+        with refuses(TaskError, given) as refusal:
+            AdapterTask(model=str(base), data=str(texts), adapter=str(given)).model()
+        assert "\n" not in str(refusal.value)
+    AdapterTask(model=str(base), data=str(texts), adapter=str(folder("plain", fits))).model()
+
+
+def test_what_is_no_tokenizer_is_refused_in_one_line_that_says_what_to_do(texts: Path, tmp_path: Path) -> None:
+    folder = make_base(tmp_path / "model")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    with refuses(TaskError, folder, "tokenizer.json") as refusal:
+        AdapterTask(model=str(folder), data=str(texts)).clients()
+    assert "\n" not in str(refusal.value)

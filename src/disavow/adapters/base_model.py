@@ -31,11 +31,13 @@ def import_libraries() -> tuple[Any, Any]:
         import peft
         import transformers
     except ImportError as error:
-        raise TaskError(f"adapters need {error.name}: {how_to_install('llm')}") from None
+        raise TaskError(f"adapters need {error.name or error}: {how_to_install('llm')}") from None
     # what is shown of a run's progress is shown by its commands
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # peft asks transformers for a name that is about to change, which is theirs to settle
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+    # of GPT-2, whose matrices lie the other way round: it sets what it warns of
+    warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False", category=UserWarning)
     return transformers, peft
 
 
@@ -54,7 +56,10 @@ def load_tokenizer(model: str) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
     except Exception as error:  # transformers raises almost anything
-        raise TaskError(f"there is no tokenizer to be read in {model}: {_first_line(error)}") from None
+        raise TaskError(
+            f"there is no tokenizer to be read in {model}: {first_line(error)}; allowed: a folder into which the "
+            "tokenizer of the model was saved, too (tokenizer.json)"
+        ) from None
 
 
 def load_base(model: str) -> nn.Module:
@@ -75,7 +80,10 @@ def load_base(model: str) -> nn.Module:
             name, dtype=torch.float32, attn_implementation="eager", local_files_only=offline
         )
     except Exception as error:  # transformers raises almost anything
-        raise TaskError(f"there is no causal language model to be read in {model}: {_first_line(error)}") from None
+        raise TaskError(
+            f"there is no causal language model to be read in {model}: {first_line(error)}; allowed: a folder into "
+            "which one was saved by transformers (config.json, model.safetensors)"
+        ) from None
     return base
 
 
@@ -109,7 +117,7 @@ def refuse_other_tokenizer(base: nn.Module, tokens: Sequence[Tensor], model: str
     if largest >= rows:
         raise TaskError(
             f"the tokenizer of {model} does not fit its model: it gives the token {largest}, and the model knows "
-            f"{rows}"
+            f"{rows}; allowed: the tokenizer that the model was trained with"
         )
 
 
@@ -150,5 +158,12 @@ def base_digest(base: nn.Module) -> str:
     return found.hexdigest()
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+def first_line(error: Exception) -> str:
+    """Say in one line what a library raised.
+
+    Args:
+        error: The exception.
+
+    """
+    said = next((line.strip().rstrip(".:; ") for line in str(error).splitlines() if line.strip()), "")
+    return said or type(error).__name__

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.optim import AdamW, Optimizer
 from disavow.adapters.base_model import (
     HUB,
     base_digest,
+    first_line,
     import_libraries,
     load_base,
     load_tokenizer,
@@ -125,11 +127,16 @@ class AdapterTask(Task):
             modules: The projections that get an adapter.
             freeze_a: Train the B matrices alone.
             length: Tokens of a text at most; by default those of the longest.
-            adapter: The folder of an adapter to start from; by default a new one, whose B is zero.
+            adapter: The folder of an adapter to start from, which has a shape of its own: rank, alpha and modules
+                play no part; by default a new one, whose B is zero.
             before: Text before a prompt.
             between: Text between prompt and response.
 
+        Raises:
+            TaskError: An option cannot be what it is.
+
         """
+        _refuse_options(locals())
         self._model = model if model.startswith(HUB) else str(Path(model).expanduser().absolute())
         self._adapter = None if adapter is None else Path(adapter).expanduser().absolute()
         self._data = Path(data).expanduser().absolute()
@@ -207,8 +214,8 @@ class AdapterTask(Task):
                 made = peft.get_peft_model(base, config)
             except ValueError as error:
                 raise TaskError(
-                    f"{self._model} has no projections called {', '.join(lora.modules)}: {error}; name its own by "
-                    "task.options.modules"
+                    f"{self._model} has no projections called {', '.join(lora.modules)}: {first_line(error)}; name "
+                    "its own by task.options.modules"
                 ) from None
         if lora.freeze_a:
             for name, parameter in made.named_parameters():
@@ -352,22 +359,75 @@ def load_adapter(base: nn.Module, folder: Path, digest: str) -> nn.Module:
     _, peft = import_libraries()
     description = folder / PROVENANCE
     if description.is_file():
-        wanted = json.loads(description.read_text(encoding="utf-8")).get("base")
+        wanted = _base_named_in(description)
         if wanted != digest:
             raise TaskError(
-                f"the adapter {folder} belongs to another base: its digest is {str(wanted)[:12]}, that of this "
-                f"model {digest[:12]}"
+                f"the adapter {folder} belongs to another base: its digest is {wanted[:12]}, that of this model "
+                f"{digest[:12]}; allowed: the base that it was trained on, as task.options.model"
             )
     try:
-        made: nn.Module = peft.PeftModel.from_pretrained(
-            base, str(folder), is_trainable=True, local_files_only=True
-        )
+        made = peft.PeftModel.from_pretrained(base, str(folder), is_trainable=True, local_files_only=True)
     except Exception as error:  # peft raises almost anything
-        raise TaskError(f"there is no adapter of this model to be read in {folder}: {error}") from None
-    return made
+        raise TaskError(
+            f"there is no adapter of this model to be read in {folder}: {first_line(error)}; allowed: a folder of "
+            "PEFT with a LoRA adapter that was trained on it"
+        ) from None
+    for each in made.peft_config.values():
+        if not isinstance(each, peft.LoraConfig):
+            raise TaskError(f"the adapter {folder} is of type {each.peft_type}; allowed: LORA")
+    found: nn.Module = made
+    return found
+
+
+def _base_named_in(description: Path) -> str:
+    """The digest of the base that an adapter belongs to."""
+    try:
+        named = json.loads(description.read_text(encoding="utf-8"))["base"]
+    except (OSError, ValueError, TypeError, KeyError):
+        named = None
+    if not isinstance(named, str):
+        raise TaskError(
+            f"{description} does not say which base the adapter belongs to; allowed: the file as disavow wrote it, "
+            "or none"
+        )
+    return named
 
 
 def _without_adapter(peft_model: Any) -> nn.Module:
     """The base as it was loaded: PEFT replaces layers, and can give them back."""
     plain: nn.Module = copy.deepcopy(peft_model).unload()
     return plain
+
+
+def _refuse_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of a wrong kind, which were written by hand."""
+    for names, allowed, fits in _ALLOWED:
+        for name in names:
+            if not fits(given[name]):
+                raise TaskError(f"task.options.{name} is {given[name]!r}; allowed: {allowed}")
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_names(value: Any) -> bool:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_list and len(value) > 0 and all(isinstance(each, str) for each in value)
+
+
+_ALLOWED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
+    (("model", "data"), "a path", _is_path),
+    (("test", "adapter"), "a path", lambda value: value is None or _is_path(value)),
+    (("rank",), "a whole number from 1 on", _is_count),
+    (("length",), "a whole number from 1 on", lambda value: value is None or _is_count(value)),
+    (("alpha",), "a number above 0", lambda value: type(value) in (int, float) and 0 < value < math.inf),
+    (("modules",), "a list of names of projections", _is_names),
+    (("freeze_a",), "true or false", lambda value: isinstance(value, bool)),
+    (("before", "between"), "text", lambda value: isinstance(value, str)),
+)
+"""Options, what they may be, and a test of it."""
