@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def load_tokenizer(model: str) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
     except Exception as error:  # transformers raises almost anything
         raise TaskError(
-            f"there is no tokenizer to be read in {model}: {first_line(error)}; allowed: a folder into which the "
+            f"there is no tokenizer to be read in {model}: {in_one_line(error)}; allowed: a folder into which the "
             "tokenizer of the model was saved, too (tokenizer.json)"
         ) from None
 
@@ -81,7 +82,7 @@ def load_base(model: str) -> nn.Module:
         )
     except Exception as error:  # transformers raises almost anything
         raise TaskError(
-            f"there is no causal language model to be read in {model}: {first_line(error)}; allowed: a folder into "
+            f"there is no causal language model to be read in {model}: {in_one_line(error)}; allowed: a folder into "
             "which one was saved by transformers (config.json, model.safetensors)"
         ) from None
     return base
@@ -158,12 +159,11 @@ def base_digest(base: nn.Module) -> str:
     return found.hexdigest()
 
 
-def first_line(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """Say in one line what a library raised.
 
     Args:
         error: The exception.
 
     """
-    said = next((line.strip().rstrip(".:; ") for line in str(error).splitlines() if line.strip()), "")
-    return said or type(error).__name__
+    return textwrap.shorten(str(error), 240, placeholder=" ...").rstrip(".:; ") or type(error).__name__

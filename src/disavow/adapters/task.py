@@ -19,7 +19,7 @@ from torch.optim import AdamW, Optimizer
 from disavow.adapters.base_model import (
     HUB,
     base_digest,
-    first_line,
+    in_one_line,
     import_libraries,
     load_base,
     load_tokenizer,
@@ -214,7 +214,7 @@ class AdapterTask(Task):
                 made = peft.get_peft_model(base, config)
             except ValueError as error:
                 raise TaskError(
-                    f"{self._model} has no projections called {', '.join(lora.modules)}: {first_line(error)}; name "
+                    f"{self._model} has no projections called {', '.join(lora.modules)}: {in_one_line(error)}; name "
                     "its own by task.options.modules"
                 ) from None
         if lora.freeze_a:
@@ -369,7 +369,7 @@ def load_adapter(base: nn.Module, folder: Path, digest: str) -> nn.Module:
         made = peft.PeftModel.from_pretrained(base, str(folder), is_trainable=True, local_files_only=True)
     except Exception as error:  # peft raises almost anything
         raise TaskError(
-            f"there is no adapter of this model to be read in {folder}: {first_line(error)}; allowed: a folder of "
+            f"there is no adapter of this model to be read in {folder}: {in_one_line(error)}; allowed: a folder of "
             "PEFT with a LoRA adapter that was trained on it"
         ) from None
     for each in made.peft_config.values():

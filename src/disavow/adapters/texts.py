@@ -225,5 +225,5 @@ class TextSamples(TensorSamples):
 
 def _lengths(labels: Tensor) -> Tensor:
     """How many tokens each text has: up to the last one that has a label."""
-    places = torch.arange(1, labels.shape[1] + 1, device=labels.device)
-    return torch.where(labels != IGNORED, places, 0).amax(1)
+    columns = torch.arange(1, labels.shape[1] + 1, device=labels.device)
+    return torch.where(labels != IGNORED, columns, 0).amax(1)
