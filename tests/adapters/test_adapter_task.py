@@ -10,6 +10,7 @@ import peft
 import pytest
 import torch
 import transformers
+from peft.tuners.lora import Linear
 
 from disavow import config
 from disavow.adapters.base_model import load_base
@@ -19,10 +20,11 @@ from disavow.config import TrainingSettings
 from disavow.domain import Exclusions, RequestState
 from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked.tasks import StackedTasks
-from disavow.engines.state import layout_of, model_of
+from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.task_workload import TaskWorkload
 from disavow.errors import TaskError
 from disavow.federation import Federation
+from disavow.rounds.vectors import Model
 from disavow.tasks.factory import build
 from disavow.tasks.loading import load
 from tests.adapters.conftest import make_base, questions, write_lines
@@ -58,6 +60,21 @@ def test_with_frozen_a_the_mean_of_updates_is_the_update_of_the_mean(base: Path,
     names = [each.name for each in layout_of(task.model()).tensors]
     assert len(names) == 4
     assert all("lora_B" in name for name in names)
+
+    def added(vector: torch.Tensor, task: AdapterTask) -> list[torch.Tensor]:
+        """What an adapter of these numbers adds to each projection."""
+        torch.manual_seed(1)  # A is drawn, and the same for all clients
+        network = task.model()
+        put_model(network, Model(layout_of(network), vector))
+        return [each.get_delta_weight("default") for each in network.modules() if isinstance(each, Linear)]
+
+    def differs(task: AdapterTask) -> bool:
+        vectors = torch.randn(2, layout_of(task.model()).size, generator=torch.Generator().manual_seed(2))
+        one, other, mean = (added(each, task) for each in (*vectors, vectors.mean(0)))
+        return not all(torch.allclose((a + b) / 2, c, atol=1e-5) for a, b, c in zip(one, other, mean, strict=True))
+
+    assert not differs(task)
+    assert differs(AdapterTask(model=str(base), data=str(texts), rank=2))
 
 
 def test_the_loss_counts_responses_alone(base: Path, texts: Path) -> None:
