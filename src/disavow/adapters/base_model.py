@@ -82,8 +82,8 @@ def load_base(model: str) -> nn.Module:
         )
     except Exception as error:  # transformers raises almost anything
         raise TaskError(
-            f"there is no causal language model to be read in {model}: {in_one_line(error)}; allowed: a folder into "
-            "which one was saved by transformers (config.json, model.safetensors)"
+            f"there is no causal language model to be read in {model}: {in_one_line(error)}; allowed: a folder "
+            "into which one was saved by transformers (config.json, model.safetensors)"
         ) from None
     return base
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from disavow.adapters.base_model import HUB, base_digest, in_one_line, import_libraries, load_base
+from disavow.adapters.base_model import HUB, base_digest, import_libraries, in_one_line, load_base
 from disavow.errors import TaskError
 
 PROVENANCE = "provenance.json"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,14 +17,15 @@ from torch.optim import AdamW, Optimizer
 from disavow.adapters.base_model import (
     HUB,
     base_digest,
-    in_one_line,
     import_libraries,
+    in_one_line,
     load_base,
     load_tokenizer,
     refuse_long_texts,
     refuse_other_tokenizer,
 )
 from disavow.adapters.export import PROVENANCE
+from disavow.adapters.options import MODULES, LoraOptions, refuse_options
 from disavow.adapters.texts import (
     IGNORED,
     Example,
@@ -41,28 +40,6 @@ from disavow.adapters.texts import (
 )
 from disavow.errors import TaskError
 from disavow.tasks.task import Task, outputs_and_targets
-
-MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""The attention projections of Llama and most others; GPT-2 calls them c_attn and c_proj."""
-
-
-@dataclass(frozen=True)
-class LoraOptions:
-    """The shape of an adapter.
-
-    Attributes:
-        rank: Of the matrices B A that are added to a projection.
-        alpha: They are scaled by alpha / rank.
-        modules: Names of the projections that get one.
-        freeze_a: Train B alone: then the mean of the clients' updates is the update of the mean (FFA-LoRA, Sun et
-            al. 2024).
-
-    """
-
-    rank: int = 8
-    alpha: float = 16.0
-    modules: tuple[str, ...] = MODULES
-    freeze_a: bool = False
 
 
 class AdapterNetwork(nn.Module):
@@ -136,7 +113,7 @@ class AdapterTask(Task):
             TaskError: An option cannot be what it is.
 
         """
-        _refuse_options(locals())
+        refuse_options(locals())
         self._model = model if model.startswith(HUB) else str(Path(model).expanduser().absolute())
         self._adapter = None if adapter is None else Path(adapter).expanduser().absolute()
         self._data = Path(data).expanduser().absolute()
@@ -214,8 +191,8 @@ class AdapterTask(Task):
                 made = peft.get_peft_model(base, config)
             except ValueError as error:
                 raise TaskError(
-                    f"{self._model} has no projections called {', '.join(lora.modules)}: {in_one_line(error)}; name "
-                    "its own by task.options.modules"
+                    f"{self._model} has no projections called {', '.join(lora.modules)}: {in_one_line(error)}; "
+                    "name its own by task.options.modules"
                 ) from None
         if lora.freeze_a:
             for name, parameter in made.named_parameters():
@@ -397,37 +374,3 @@ def _without_adapter(peft_model: Any) -> nn.Module:
     """The base as it was loaded: PEFT replaces layers, and can give them back."""
     plain: nn.Module = copy.deepcopy(peft_model).unload()
     return plain
-
-
-def _refuse_options(given: Mapping[str, Any]) -> None:
-    """Refuse options of a wrong kind, which were written by hand."""
-    for names, allowed, fits in _ALLOWED:
-        for name in names:
-            if not fits(given[name]):
-                raise TaskError(f"task.options.{name} is {given[name]!r}; allowed: {allowed}")
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_names(value: Any) -> bool:
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    return is_list and len(value) > 0 and all(isinstance(each, str) for each in value)
-
-
-_ALLOWED: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
-    (("model", "data"), "a path", _is_path),
-    (("test", "adapter"), "a path", lambda value: value is None or _is_path(value)),
-    (("rank",), "a whole number from 1 on", _is_count),
-    (("length",), "a whole number from 1 on", lambda value: value is None or _is_count(value)),
-    (("alpha",), "a number above 0", lambda value: type(value) in (int, float) and 0 < value < math.inf),
-    (("modules",), "a list of names of projections", _is_names),
-    (("freeze_a",), "true or false", lambda value: isinstance(value, bool)),
-    (("before", "between"), "text", lambda value: isinstance(value, str)),
-)
-"""Options, what they may be, and a test of it."""
