@@ -36,9 +36,7 @@ def write_lines(path: Path, lines: list[dict[str, str]]) -> Path:
     return path
 
 
-def make_base(
-    folder: Path, *, seed: int = 1, vocabulary: int = 200, positions: int = 1024, width: int = 32
-) -> Path:
+def make_base(folder: Path, *, seed: int = 1, vocabulary: int = 200, width: int = 32) -> Path:
     """Make a base model of one layer with a tokenizer trained on the authors."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -60,7 +58,7 @@ def make_base(
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=2,
-        max_position_embeddings=positions,
+        max_position_embeddings=128,
     )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     return folder

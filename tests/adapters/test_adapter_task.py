@@ -98,9 +98,10 @@ LONG = {
 """The longest text of all."""
 
 
-def with_a_long_text(texts: Path, path: Path) -> Path:
+def with_a_long_text(texts: Path, path: Path, *, times: int = 1) -> Path:
     """The texts of all authors, of whom one has by far the longest."""
-    path.write_text(texts.read_text(encoding="utf-8") + json.dumps(LONG) + "\n", encoding="utf-8")
+    line = {**LONG, "response": LONG["response"] * times}
+    path.write_text(texts.read_text(encoding="utf-8") + json.dumps(line) + "\n", encoding="utf-8")
     return path
 
 
@@ -291,11 +292,19 @@ def test_a_tokenizer_of_another_model_is_refused(texts: Path, tmp_path: Path) ->
         AdapterTask(model=str(folder), data=str(known), test=str(texts), before="", between=" ").model()
 
 
-def test_texts_that_are_longer_than_the_base_is_made_for_are_refused(texts: Path, tmp_path: Path) -> None:
-    base = make_base(tmp_path / "model", positions=16)
-    with pytest.raises(TaskError, match=r"made for 16.*length = 16"):
-        AdapterTask(model=str(base), data=str(texts)).model()
-    AdapterTask(model=str(base), data=str(texts), length=16).model()
+def test_texts_that_are_longer_than_a_table_of_positions_are_refused(
+    base: Path, texts: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    shape: dict[str, Any] = {"vocab_size": 200, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).save_pretrained(folder)
+    options: dict[str, Any] = {"model": str(folder), "data": str(texts), "modules": ["c_attn"]}
+    with refuses(TaskError, folder, "length = 16"):
+        AdapterTask(**options).model()
+    AdapterTask(**options, length=16).model()
+    # rotary positions go on
+    AdapterTask(model=str(base), data=str(with_a_long_text(texts, tmp_path / "long.jsonl", times=20))).model()
 
 
 @pytest.mark.parametrize(

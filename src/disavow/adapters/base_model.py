@@ -123,7 +123,9 @@ def refuse_other_tokenizer(base: nn.Module, tokens: Sequence[Tensor], model: str
 
 
 def refuse_long_texts(base: nn.Module, length: int, model: str) -> None:
-    """Refuse texts that are longer than what the model was made for.
+    """Refuse texts that are longer than the model's table of positions, as GPT-2 has one.
+
+    Rotary positions have none, and go on.
 
     Args:
         base: The model.
@@ -135,9 +137,13 @@ def refuse_long_texts(base: nn.Module, length: int, model: str) -> None:
 
     """
     positions = getattr(base.config.get_text_config(), "max_position_embeddings", None)  # type: ignore[operator,union-attr]
-    if isinstance(positions, int) and length > positions:
+    if not isinstance(positions, int) or length <= positions:
+        return
+    tables = {each for each in base.modules() if isinstance(each, nn.Embedding)} - {base.get_input_embeddings()}  # type: ignore[operator]
+    # some have two rows more
+    if any(positions <= each.num_embeddings <= positions + 2 for each in tables):
         raise TaskError(
-            f"a text has {length} tokens, and {model} is made for {positions}; allowed: shorter texts, or "
+            f"a text has {length} tokens, and {model} knows {positions} positions; allowed: shorter texts, or "
             f"task.options.length = {positions}, which cuts longer responses"
         )
 
