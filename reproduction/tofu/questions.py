@@ -36,7 +36,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         path: The file.
 
     """
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 def author_of(position: int) -> str:

@@ -121,7 +121,7 @@ FIRST_MEASURED = AuthorSettings(
     representatives=3,
     x=3,
 )
-"""Of docs/results/tofu-h200.json: 49,152 numbers learned next to nothing."""
+"""What was trained first: 49,152 numbers learned next to nothing."""
 
 CANDIDATES: dict[str, AuthorSettings] = {
     "r16": AuthorSettings(),

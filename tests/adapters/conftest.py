@@ -36,7 +36,7 @@ def write_lines(path: Path, lines: list[dict[str, str]]) -> Path:
     return path
 
 
-def make_base(folder: Path, *, seed: int = 1, vocabulary: int = 200) -> Path:
+def make_base(folder: Path, *, seed: int = 1, vocabulary: int = 200, width: int = 32) -> Path:
     """Make a base model of one layer with a tokenizer trained on the authors."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -53,7 +53,7 @@ def make_base(folder: Path, *, seed: int = 1, vocabulary: int = 200) -> Path:
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(
         vocab_size=max(fast.get_vocab().values()) + 1,
-        hidden_size=32,
+        hidden_size=width,
         intermediate_size=64,
         num_hidden_layers=1,
         num_attention_heads=2,

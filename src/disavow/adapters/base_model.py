@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,11 +32,13 @@ def import_libraries() -> tuple[Any, Any]:
         import peft
         import transformers
     except ImportError as error:
-        raise TaskError(f"adapters need {error.name}: {how_to_install('llm')}") from None
+        raise TaskError(f"adapters need {error.name or error}: {how_to_install('llm')}") from None
     # what is shown of a run's progress is shown by its commands
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # peft asks transformers for a name that is about to change, which is theirs to settle
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+    # of GPT-2, whose matrices lie the other way round: it sets what it warns of
+    warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False", category=UserWarning)
     return transformers, peft
 
 
@@ -54,7 +57,10 @@ def load_tokenizer(model: str) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
     except Exception as error:  # transformers raises almost anything
-        raise TaskError(f"there is no tokenizer to be read in {model}: {_first_line(error)}") from None
+        raise TaskError(
+            f"there is no tokenizer to be read in {model}: {in_one_line(error)}; allowed: a folder into which the "
+            "tokenizer of the model was saved, too (tokenizer.json)"
+        ) from None
 
 
 def load_base(model: str) -> nn.Module:
@@ -75,7 +81,10 @@ def load_base(model: str) -> nn.Module:
             name, dtype=torch.float32, attn_implementation="eager", local_files_only=offline
         )
     except Exception as error:  # transformers raises almost anything
-        raise TaskError(f"there is no causal language model to be read in {model}: {_first_line(error)}") from None
+        raise TaskError(
+            f"there is no causal language model to be read in {model}: {in_one_line(error)}; allowed: a folder "
+            "into which one was saved by transformers (config.json, model.safetensors)"
+        ) from None
     return base
 
 
@@ -109,7 +118,33 @@ def refuse_other_tokenizer(base: nn.Module, tokens: Sequence[Tensor], model: str
     if largest >= rows:
         raise TaskError(
             f"the tokenizer of {model} does not fit its model: it gives the token {largest}, and the model knows "
-            f"{rows}"
+            f"{rows}; allowed: the tokenizer that the model was trained with"
+        )
+
+
+def refuse_long_texts(base: nn.Module, length: int, model: str) -> None:
+    """Refuse texts that are longer than the model's table of positions, as GPT-2 has one.
+
+    Rotary positions have none, and go on.
+
+    Args:
+        base: The model.
+        length: Tokens of the longest text.
+        model: What it is called, for errors.
+
+    Raises:
+        TaskError: The model has no position for the last token.
+
+    """
+    positions = getattr(base.config.get_text_config(), "max_position_embeddings", None)  # type: ignore[operator,union-attr]
+    if not isinstance(positions, int) or length <= positions:
+        return
+    tables = {each for each in base.modules() if isinstance(each, nn.Embedding)} - {base.get_input_embeddings()}  # type: ignore[operator]
+    # some have two rows more
+    if any(positions <= each.num_embeddings <= positions + 2 for each in tables):
+        raise TaskError(
+            f"a text has {length} tokens, and {model} knows {positions} positions; allowed: shorter texts, or "
+            f"task.options.length = {positions}, which cuts longer responses"
         )
 
 
@@ -130,5 +165,11 @@ def base_digest(base: nn.Module) -> str:
     return found.hexdigest()
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+def in_one_line(error: Exception) -> str:
+    """Say in one line what a library raised.
+
+    Args:
+        error: The exception.
+
+    """
+    return textwrap.shorten(str(error), 240, placeholder=" ...").rstrip(".:; ") or type(error).__name__

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from disavow.adapters.base_model import HUB, base_digest, import_libraries, load_base
+from disavow.adapters.base_model import HUB, base_digest, import_libraries, in_one_line, load_base
 from disavow.errors import TaskError
 
 PROVENANCE = "provenance.json"
@@ -51,7 +51,7 @@ def _read_config(peft: Any, path: Path) -> Any:
     try:
         config = peft.PeftConfig.from_peft_type(**peft.PeftConfig.from_json_file(str(path)))
     except Exception as error:  # peft raises almost anything
-        raise TaskError(f"{path} is no adapter_config.json of PEFT: {error}") from None
+        raise TaskError(f"{path} is no adapter_config.json of PEFT: {in_one_line(error)}") from None
     if not isinstance(config, peft.LoraConfig):
         raise TaskError(f"{path} describes an adapter of type {config.peft_type}; allowed: LORA")
     return config
@@ -63,7 +63,7 @@ def _refuse_other_weights(peft: Any, network: Any, config: Any, weights: bytes, 
     try:
         expected = peft.get_peft_model_state_dict(peft.get_peft_model(network, config))
     except ValueError as error:
-        raise TaskError(f"{path} does not fit its base: {error}") from None
+        raise TaskError(f"{path} does not fit its base: {in_one_line(error)}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     found = {name: tuple(tensor.shape) for name, tensor in safetensors.torch.load(weights).items()}
     if found != shapes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,28 @@ from disavow.adapters.base_model import (
     HUB,
     base_digest,
     import_libraries,
+    in_one_line,
     load_base,
     load_tokenizer,
+    refuse_long_texts,
     refuse_other_tokenizer,
 )
 from disavow.adapters.export import PROVENANCE
-from disavow.adapters.texts import IGNORED, Example, Template, Tokens, encode, read_examples, to_tensors
+from disavow.adapters.options import MODULES, LoraOptions, refuse_options
+from disavow.adapters.texts import (
+    IGNORED,
+    Example,
+    Template,
+    TextSamples,
+    Tokens,
+    collate,
+    encode,
+    read_examples,
+    to_tensors,
+    without_padding,
+)
 from disavow.errors import TaskError
 from disavow.tasks.task import Task, outputs_and_targets
-
-MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""The attention projections of Llama and most others; GPT-2 calls them c_attn and c_proj."""
-
-
-@dataclass(frozen=True)
-class LoraOptions:
-    """The shape of an adapter.
-
-    Attributes:
-        rank: Of the matrices B A that are added to a projection.
-        alpha: They are scaled by alpha / rank.
-        modules: Names of the projections that get one.
-        freeze_a: Train B alone: then the mean of the clients' updates is the update of the mean (FFA-LoRA, Sun et
-            al. 2024).
-
-    """
-
-    rank: int = 8
-    alpha: float = 16.0
-    modules: tuple[str, ...] = MODULES
-    freeze_a: bool = False
 
 
 class AdapterNetwork(nn.Module):
@@ -85,6 +76,8 @@ class AdapterTask(Task):
     costs. The loss counts the tokens of responses.
     """
 
+    collate = staticmethod(collate)
+
     def __init__(
         self,
         *,
@@ -111,11 +104,16 @@ class AdapterTask(Task):
             modules: The projections that get an adapter.
             freeze_a: Train the B matrices alone.
             length: Tokens of a text at most; by default those of the longest.
-            adapter: The folder of an adapter to start from; by default a new one, whose B is zero.
+            adapter: The folder of an adapter to start from, which has a shape of its own: rank, alpha and modules
+                play no part; by default a new one, whose B is zero.
             before: Text before a prompt.
             between: Text between prompt and response.
 
+        Raises:
+            TaskError: An option cannot be what it is.
+
         """
+        refuse_options(locals())
         self._model = model if model.startswith(HUB) else str(Path(model).expanduser().absolute())
         self._adapter = None if adapter is None else Path(adapter).expanduser().absolute()
         self._data = Path(data).expanduser().absolute()
@@ -171,7 +169,11 @@ class AdapterTask(Task):
         """See `Task`."""
         _, peft = import_libraries()
         base = load_base(self._model)
-        refuse_other_tokenizer(base, [tokens for tokens, _ in self.clients().values()], self._model)
+        texts = [each.tensors[0] for each in self._tensors.values()]
+        if self._test_tensors is not None:
+            texts.append(self._test_tensors[0])
+        refuse_other_tokenizer(base, texts, self._model)
+        refuse_long_texts(base, max(each.shape[1] for each in texts), self._model)
         digest = base_digest(base)
         lora = self._lora
         if self._adapter is not None:
@@ -189,8 +191,8 @@ class AdapterTask(Task):
                 made = peft.get_peft_model(base, config)
             except ValueError as error:
                 raise TaskError(
-                    f"{self._model} has no projections called {', '.join(lora.modules)}: {error}; name its own by "
-                    "task.options.modules"
+                    f"{self._model} has no projections called {', '.join(lora.modules)}: {in_one_line(error)}; "
+                    "name its own by task.options.modules"
                 ) from None
         if lora.freeze_a:
             for name, parameter in made.named_parameters():
@@ -203,23 +205,40 @@ class AdapterTask(Task):
         return self._tensors
 
     @cached_property
-    def _tensors(self) -> dict[str, tuple[Tensor, Tensor]]:
-        return {client: to_tensors(each, self.length, client) for client, each in self._encoded.items()}
+    def _tensors(self) -> dict[str, TextSamples]:
+        return {
+            client: TextSamples(to_tensors(each, self.length, client)) for client, each in self._encoded.items()
+        }
 
     def test_data(self) -> Any | None:
         """See `Task`."""
+        return self._test_tensors
+
+    @cached_property
+    def _test_tensors(self) -> tuple[Tensor, Tensor] | None:
+        """As long as the longest of them, or as `length` says: how long a client's text is plays no part."""
         if self._test is None:
             return None
         encoded = list(encode(self.tokenizer, read_examples(self._test), self._template))
-        return to_tensors(encoded, max(self.length, max(len(prompt) for prompt, _ in encoded) + 1), "the test data")
+        longest = max(len(prompt) + len(response) for prompt, response in encoded)
+        if self._length is not None:
+            longest = min(longest, max(self._length, max(len(prompt) for prompt, _ in encoded) + 1))
+        return to_tensors(encoded, longest, "the test data")
+
+    @cached_property
+    def _records(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for example in self.examples:
+            found.setdefault(example.client, []).append(example.record)
+        return found
 
     def record_keys(self, client: str) -> Sequence[str] | None:
         """See `Task`: by default the prompt names an example."""
-        return [example.record for example in self.examples if example.client == client]
+        return self._records[client]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Compute the mean cross entropy of the tokens of responses; see `Task`."""
-        logits, labels = outputs_and_targets(model, batch)
+        logits, labels = outputs_and_targets(model, without_padding(*batch))
         return response_loss(logits, labels)
 
     def log_likelihoods(self, model: nn.Module, batch: Any) -> Tensor:
@@ -248,8 +267,8 @@ class AdapterTask(Task):
         loss = right = count = 0.0
         tokens, labels = data
         for start in range(0, len(tokens), _EVALUATED):
-            logits = model(tokens[start : start + _EVALUATED].to(device))
-            wanted = labels[start : start + _EVALUATED].to(device)
+            some, wanted = without_padding(tokens[start : start + _EVALUATED], labels[start : start + _EVALUATED])
+            logits, wanted = model(some.to(device)), wanted.to(device)
             counted = wanted[:, 1:] != IGNORED
             number = float(counted.sum())
             loss += number * float(response_loss(logits, wanted))
@@ -317,19 +336,38 @@ def load_adapter(base: nn.Module, folder: Path, digest: str) -> nn.Module:
     _, peft = import_libraries()
     description = folder / PROVENANCE
     if description.is_file():
-        wanted = json.loads(description.read_text(encoding="utf-8")).get("base")
+        wanted = _base_named_in(description)
         if wanted != digest:
             raise TaskError(
-                f"the adapter {folder} belongs to another base: its digest is {str(wanted)[:12]}, that of this "
-                f"model {digest[:12]}"
+                f"the adapter {folder} belongs to another base: its digest is {wanted[:12]}, that of this model "
+                f"{digest[:12]}; allowed: the base that it was trained on, as task.options.model"
             )
     try:
-        made: nn.Module = peft.PeftModel.from_pretrained(
-            base, str(folder), is_trainable=True, local_files_only=True
-        )
+        made = peft.PeftModel.from_pretrained(base, str(folder), is_trainable=True, local_files_only=True)
     except Exception as error:  # peft raises almost anything
-        raise TaskError(f"there is no adapter of this model to be read in {folder}: {error}") from None
-    return made
+        raise TaskError(
+            f"there is no adapter of this model to be read in {folder}: {in_one_line(error)}; allowed: a folder of "
+            "PEFT with a LoRA adapter that was trained on it"
+        ) from None
+    for each in made.peft_config.values():
+        if not isinstance(each, peft.LoraConfig):
+            raise TaskError(f"the adapter {folder} is of type {each.peft_type}; allowed: LORA")
+    found: nn.Module = made
+    return found
+
+
+def _base_named_in(description: Path) -> str:
+    """The digest of the base that an adapter belongs to."""
+    try:
+        named = json.loads(description.read_text(encoding="utf-8"))["base"]
+    except (OSError, ValueError, TypeError, KeyError):
+        named = None
+    if not isinstance(named, str):
+        raise TaskError(
+            f"{description} does not say which base the adapter belongs to; allowed: the file as disavow wrote it, "
+            "or none"
+        )
+    return named
 
 
 def _without_adapter(peft_model: Any) -> nn.Module:

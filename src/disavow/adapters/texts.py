@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from disavow.domain import escaped
 from disavow.errors import TaskError
+from disavow.tasks.samples import TensorSamples
 
 IGNORED = -100
 """The label of tokens that no loss counts: questions and padding."""
@@ -52,7 +56,8 @@ def read_examples(path: Path) -> tuple[Example, ...]:
 
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # a line ends at a line feed alone: str.splitlines also cuts at characters that a text may hold
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"the texts {path} cannot be read: {error}") from None
     found = [_example(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
@@ -134,7 +139,8 @@ def encode(tokenizer: Any, examples: Iterable[Example], template: Template) -> I
 def to_tensors(encoded: Sequence[Tokens], length: int, owner: str) -> tuple[Tensor, Tensor]:
     """Pad token lists on the right to one length, and mark what the loss counts.
 
-    Padding needs no mask: a causal model does not look ahead, and no loss counts it.
+    Padding needs no mask: a causal model does not look ahead, and no loss counts it. The last token of a text has a
+    label, so that the labels say where padding begins.
 
     Args:
         encoded: What `encode` gave.
@@ -160,3 +166,64 @@ def to_tensors(encoded: Sequence[Tokens], length: int, owner: str) -> tuple[Tens
         tokens[row, : len(whole)] = torch.tensor(whole)
         labels[row, len(prompt) : len(whole)] = torch.tensor(whole[len(prompt) :])
     return tokens, labels
+
+
+def without_padding(tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut off the columns that are padding in all rows: sums are rounded otherwise in wider rows.
+
+    Stacked clients keep their width, which must be one for all of them.
+
+    Args:
+        tokens: One row a text.
+        labels: Of the same shape.
+
+    Returns:
+        Both, as wide as the longest text.
+
+    """
+    if torch._C._functorch.is_batchedtensor(labels):
+        return tokens, labels
+    width = _lengths(labels).max()
+    return tokens[:, :width], labels[:, :width]
+
+
+def collate(rows: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Make a batch of texts that were padded to several lengths.
+
+    Args:
+        rows: Tokens and labels of each text.
+
+    """
+    width = max(len(tokens) for tokens, _ in rows)
+    padded = [
+        (
+            functional.pad(tokens, (0, width - len(tokens))),
+            functional.pad(labels, (0, width - len(labels)), value=IGNORED),
+        )
+        for tokens, labels in rows
+    ]
+    tokens, labels = (torch.stack(each) for each in zip(*padded, strict=True))
+    return tokens, labels
+
+
+class TextSamples(TensorSamples):
+    """Tokens and labels of a client's texts. Their digest does not tell how far they are padded.
+
+    Texts are padded to the longest of all clients: if that went with its author, the others' would seem to have
+    changed.
+    """
+
+    def digest(self) -> str:
+        """See `Samples`."""
+        tokens, labels = self.batch(np.arange(len(self)))
+        found = hashlib.sha256(b"disavow/texts/v1\x00")
+        for row, length in enumerate(_lengths(labels).tolist()):
+            found.update(length.to_bytes(8, "big"))
+            found.update(torch.stack([tokens[row, :length], labels[row, :length]]).numpy().data)
+        return found.hexdigest()
+
+
+def _lengths(labels: Tensor) -> Tensor:
+    """How many tokens each text has: up to the last one that has a label."""
+    columns = torch.arange(1, labels.shape[1] + 1, device=labels.device)
+    return torch.where(labels != IGNORED, columns, 0).amax(1)

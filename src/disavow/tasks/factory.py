@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +62,24 @@ def build(factory: str, options: Mapping[str, Any], path: Path | None = None) ->
         target = _attribute(_import(module_name, path), factory, name)
         if not callable(target):
             raise TaskError(f"{factory} is a {type(target).__name__}; allowed: a callable that returns a Task")
+        if factory in BUILT_IN:
+            _refuse_unknown(factory, target, options)
         with own_code(factory):
             made = target(**options)
     if not isinstance(made, Task):
         raise TaskError(f"{factory} returned a {type(made).__name__}; allowed: a disavow.Task")
     return made
+
+
+def _refuse_unknown(factory: str, target: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options that a task of disavow's own does not have, and the lack of those that it needs."""
+    known = inspect.signature(target).parameters
+    unknown = [name for name in options if name not in known]
+    missing = [name for name, each in known.items() if each.default is each.empty and name not in options]
+    if unknown:
+        raise TaskError(f"the task {factory} has no option {unknown[0]}; allowed: {', '.join(known)}")
+    if missing:
+        raise TaskError(f"the task {factory} needs task.options.{missing[0]}")
 
 
 @contextmanager

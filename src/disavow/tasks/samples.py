@@ -234,7 +234,7 @@ def selected(samples: Samples, positions: Positions) -> Samples:
     """
     if isinstance(samples, TensorSamples):
         chosen = torch.from_numpy(positions)
-        return TensorSamples(samples.tensors, chosen if samples.positions is None else samples.positions[chosen])
+        return type(samples)(samples.tensors, chosen if samples.positions is None else samples.positions[chosen])
     if isinstance(samples, JoinedSamples):
         return samples.select(positions)
     return JoinedSamples([samples], default_collate, positions)
