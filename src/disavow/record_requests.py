@@ -231,7 +231,7 @@ def _refuse_unknown(reader: Reader, client: str, keys: Sequence[str], held: Sequ
             hint = f"; did you mean {' or '.join(map(escaped, like))}?" if like else ""
             raise UnknownRecord(
                 f"{escaped(client)} holds no record {escaped(key)}; nothing was changed{hint} (where its data is "
-                "gone already, `--unchecked` asks for it all the same)"
+                "gone already, `disavow erase --unchecked` asks for it all the same)"
             )
     if present <= {*keys, *reader.records_waiting(client)}:
         raise RecordsUnchecked(

@@ -20,6 +20,7 @@ from disavow.errors import (
     RunMissing,
     UnknownClient,
     UnknownMethod,
+    UnknownRecord,
     UpdatesNotKept,
 )
 from disavow.federation import Federation
@@ -131,6 +132,10 @@ def test_an_erasure_removes_what_an_interrupted_comparison_left(tmp_path: Path) 
         (["--client", "nobody"], UnknownClient, "nobody"),
         (["--client", CLIENT, "--references", "2"], ConfigError, "--references"),
         (["--client", CLIENT, "--seeds", "0"], ConfigError, "--seeds"),
+        (["--client", CLIENT, "--record", "none"], UnknownRecord, "disavow erase --unchecked"),
+        (["--client", CLIENT, "--methods", ","], ConfigError, "--methods"),
+        (["--client", CLIENT, "--work", __file__], ConfigError, "--work"),
+        (["--client", CLIENT, "--output", __file__], ConfigError, "--output"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(
@@ -145,6 +150,26 @@ def test_folders_in_the_run_are_refused(run: Path) -> None:
     for option in ("--work", "--output"):
         done = disavow("compare", run, "--client", CLIENT, *QUICK, option, run / "inside")
         assert_refused(done, ConfigError, option)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = disavow("compare", run, "--client", CLIENT, *QUICK, "--output", tmp_path / "file" / "out")
+    assert_refused(done, ConfigError, "--output")
+    assert "comparing" not in done.stderr
+
+
+def test_a_comparison_whose_figures_cannot_be_written_keeps_its_pieces(run: Path, tmp_path: Path) -> None:
+    output, pieces = tmp_path / "out", run.with_name("run.compare")
+    (output / "pareto.png").mkdir(parents=True)
+    line = ("compare", run, "--client", CLIENT, "--quick", "--methods", "retrain", "--output", output)
+    done = disavow(*line)
+    assert done.returncode == ConfigError.exit_code
+    assert "--output" in done.stderr
+    assert list(pieces.glob("measured-*"))
+    (output / "pareto.png").rmdir()
+    assert disavow(*line).returncode == 0
+    assert not pieces.exists()
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from disavow.audit.subject import subject_of
 from disavow.compare.averages import weighted_mean
+from disavow.compare.measures.backdoor import trigger_for
 from disavow.compare.method import METHODS, Federation, Method
 from disavow.compare.methods.distillation import Distillation
 from disavow.compare.methods.fedrecover import Curvature, FedRecover
@@ -25,8 +26,8 @@ from disavow.compare.methods.gradient_difference import GradientDifference
 from disavow.compare.methods.negation import Negation, negated_spans
 from disavow.compare.methods.npo import NegativePreference, negative_preference
 from disavow.compare.methods.sifu import Sifu, contribution, rounds_within
-from disavow.compare.problem import Problem, problem_of
-from disavow.compare.scheme import SCHEMES, TrainingResources
+from disavow.compare.problem import Problem, Trigger, problem_of
+from disavow.compare.scheme import SCHEMES, TrainingResources, scheme_of
 from disavow.compare.schemes.sampled import draws
 from disavow.compare.schemes.shards import shards_of
 from disavow.compare.trainer import trainer_of
@@ -48,6 +49,9 @@ SETTINGS = {
     "noise": {"sigma": 0.001},
 }
 """Enough rounds to learn something: what a method breaks or brings back can be seen."""
+
+EXACT_SCHEMES = ("run", "s3", "sampled", "shards")
+"""Those that exact methods start from."""
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,30 @@ def test_an_exact_method_gives_the_model_of_a_federation_without_the_leaver(
     assert torch.equal(forgotten.model, without)
     assert not torch.equal(forgotten.model, given.trainings[scheme].served)
     assert meter.client_epochs > 0
+
+
+@pytest.fixture(scope="module")
+def other_data(learned: Given, tmp_path_factory: pytest.TempPathFactory) -> Given:
+    """The same federation, in which the leaver alone held other records: with a trigger, and with one label."""
+    trigger = trigger_for(learned.problem)
+    assert isinstance(trigger, Trigger)
+    problem, folder = learned.problem.with_backdoor(trigger), tmp_path_factory.mktemp("other data")
+    resources = TrainingResources(learned.trainer)
+    trainings = {name: SCHEMES[name].train(problem, 1, folder / name, resources) for name in EXACT_SCHEMES}
+    return Given(problem, trainings, learned.trainer, folder)
+
+
+@pytest.mark.parametrize("name", [*(name for name in METHODS if METHODS[name].exact), "rapid-retraining"])
+def test_what_the_leaver_held_changes_no_bit_of_an_exact_model(
+    name: str, other_data: Given, given: Given, tmp_path: Path
+) -> None:
+    method, resources = METHODS[name], TrainingResources(given.trainer)
+    scheme = scheme_of(method.scheme, given.problem)
+    training = SCHEMES[scheme].train(given.problem, 1, tmp_path / scheme, resources)
+    mine, _ = replace(given, trainings={scheme: training}).forget(method)
+    others, _ = other_data.forget(method)
+    assert not torch.equal(training.served, other_data.trainings[scheme].served)
+    assert torch.equal(mine.model, others.model)
 
 
 def test_without_a_client_the_draws_that_fell_on_others_stay() -> None:

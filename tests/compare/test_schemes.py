@@ -105,3 +105,18 @@ def test_a_training_of_which_the_description_is_missing_is_none(
     save(trainings["run"], tmp_path)
     (tmp_path / "training.json").unlink()
     assert load(tmp_path, problem.subject.layout) is None
+
+
+@pytest.mark.parametrize("name", ["models.f32", "updates.f32"])
+def test_a_training_of_which_numbers_are_missing_is_none(
+    name: str, trainings: dict[str, Training], problem: Problem, tmp_path: Path
+) -> None:
+    """Power was cut before they were on the disk, or they were copied from another machine in part."""
+    save(trainings["run"], tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[:-4])
+    assert load(tmp_path, problem.subject.layout) is None
+    (tmp_path / name).unlink()
+    assert load(tmp_path, problem.subject.layout) is None
+    (tmp_path / name).write_bytes(whole)
+    assert load(tmp_path, problem.subject.layout) is not None

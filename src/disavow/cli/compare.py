@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -60,15 +62,18 @@ def compare_methods(
 
     """
     chosen = methods_named(methods)
-    if output is not None:
-        require(not output.exists() or output.is_dir(), "output", output, "a folder, or a name that is free")
     pieces = work or work_folder(directory, "compare")
     for option, folder in (("work", pieces), ("output", output)):
-        if folder is not None and folder.resolve().is_relative_to(directory.resolve()):
+        if folder is None:
+            continue
+        require(not folder.exists() or folder.is_dir(), option, folder, "a folder, or a name that is free")
+        if folder.resolve().is_relative_to(directory.resolve()):
             raise ConfigError(f"--{option} is {folder}; allowed: a folder outside the run directory {directory}")
     problem = prepare(directory, client, records=records, task=task)
     named = bool(methods) and "all" not in methods
     usable, skipped = allowed(problem, chosen, effort, named=named)
+    if output is not None:
+        make_output(output)  # before the work: what it comes to is not to be lost
     console = progress()
     console.print(_announcement(problem, len(usable), effort))
     try:
@@ -90,10 +95,10 @@ def compare_methods(
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with what is left", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
-    if work is None:
-        shutil.rmtree(pieces, ignore_errors=True)  # copies of the run, with everybody in them
     if output is not None:
         write_output(found, output)
+    if work is None:
+        shutil.rmtree(pieces, ignore_errors=True)  # copies of the run, with everybody in them
     if as_json:
         print_json(found.to_json())
     else:
@@ -191,6 +196,24 @@ def show(found: Comparison) -> None:
         console.print(note)
 
 
+def make_output(folder: Path) -> None:
+    """Make the folder for tables and figures.
+
+    Args:
+        folder: May be there already.
+
+    Raises:
+        ConfigError: It cannot be made, or not be written to.
+
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error.strerror) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(folder, os.strerror(errno.EACCES))
+
+
 def write_output(found: Comparison, folder: Path) -> None:
     """Write tables, figures and all numbers.
 
@@ -199,14 +222,16 @@ def write_output(found: Comparison, folder: Path) -> None:
         folder: Is made where it is not there; files of an earlier comparison are replaced.
 
     """
+    make_output(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "table.md").write_text(to_markdown(found), encoding="utf-8")
         (folder / "table.csv").write_text(to_csv(found), encoding="utf-8")
         (folder / "compare.json").write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"--output is {folder}; allowed: a folder that can be written to ({error.strerror})"
-        ) from None
+        raise _unwritable(folder, error.strerror) from None
     for name in ("pareto.svg", "pareto.png"):
-        write_plot(folder / name, pareto_figure(found))
+        write_plot(folder / name, pareto_figure(found), option="output")
+
+
+def _unwritable(folder: Path, reason: str | None) -> ConfigError:
+    return ConfigError(f"--output is {folder}; allowed: a folder that can be written to ({reason})")

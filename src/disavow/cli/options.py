@@ -40,14 +40,14 @@ def check_plot(path: Path) -> None:
         import matplotlib.figure  # noqa: F401
 
 
-def write_plot(path: Path, figure: Figure) -> None:
-    """Write a figure as the file's suffix says."""
+def write_plot(path: Path, figure: Figure, option: str = "plot") -> None:
+    """Write a figure as the file's suffix says; the option is the one that named the file, or its folder."""
     image = io.BytesIO()
     figure.savefig(image, format=path.suffix[1:].lower())
     try:
         path.write_bytes(image.getvalue())
     except OSError as error:
-        raise ConfigError(f"--plot is {path}; allowed: a file that can be written ({error.strerror})") from None
+        raise ConfigError(f"--{option} is {path}; allowed: a file that can be written ({error.strerror})") from None
 
 
 def needs(extra: str) -> AbstractContextManager[None]:

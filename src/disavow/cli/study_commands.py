@@ -289,10 +289,13 @@ def compare(
     wanted = list(dict.fromkeys([*(record or ()), *(read_lines(records) if records else ())]))
     if records is not None and not wanted:
         raise ConfigError(f"--records is {records}, which names none; allowed: the key of one record at least")
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--methods is {methods!r}, which names none; allowed: names of methods, or all")
     command.compare_methods(
         run,
         client,
-        [name.strip() for name in methods.split(",") if name.strip()],
+        names,
         effort,
         records=wanted,
         output=output,

@@ -25,7 +25,7 @@ import torch
 from disavow.compare.choice import Effort
 from disavow.compare.method import Method
 from disavow.compare.problem import Problem
-from disavow.compare.runner import CLEAN, ComparisonRunner
+from disavow.compare.runner import ComparisonRunner
 from disavow.compare.scheme import scheme_of
 from disavow.compare.trainer import trainer_of
 from disavow.errors import DisavowError, RoundRefused, StorageError, StrategyError, TaskError
@@ -126,7 +126,7 @@ def make_pieces(
         )
         if failed and named:
             return
-        unusable = {method.name for _, method, seed, variant in failed if (seed, variant) == (0, CLEAN)}
+        unusable = {method.name for _, method, *_ in failed}
         usable = [method for method in methods if method.name not in unusable]
         run(
             [

@@ -205,7 +205,7 @@ class ComparisonRunner:
         return Model(*self.pieces.vector(f"forgotten-{name}", inputs, self._size, make))
 
     def without_failures(self, methods: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
-        """Leave out methods that fail on the run itself: not every one knows every task.
+        """Leave out methods that fail, with any seed: not every one knows every task, and steps may end in NaN.
 
         Args:
             methods: All of them.
@@ -214,15 +214,17 @@ class ComparisonRunner:
             Those that do not, and why the others do.
 
         """
-        usable, failed = [], {}
-        for method in methods:
-            try:
-                self.forgotten(method, 0, CLEAN)
-            except (StrategyError, TaskError, RoundRefused) as error:
-                failed[method.name] = str(error)
-            else:
-                usable.append(method)
-        return usable, failed
+        failed: dict[str, str] = {}
+        for seed in range(self.effort.seeds):
+            for variant in self.variants:
+                for method in methods:
+                    if method.name in failed:
+                        continue
+                    try:
+                        self.forgotten(method, seed, variant)
+                    except (StrategyError, TaskError, RoundRefused) as error:
+                        failed[method.name] = str(error)
+        return [method for method in methods if method.name not in failed], failed
 
     def report_of(self, scheme: str) -> SchemeReport:
         """Measure what a scheme gives before anybody leaves, and its references.

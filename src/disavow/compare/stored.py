@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from disavow.compare.training import TrainedRound, Training
 from disavow.domain import Layout
 from disavow.ledger.files import write_durably
 
+_log = logging.getLogger(__name__)
+
 _DESCRIBED, _MODELS, _UPDATES = "training.json", "models.f32", "updates.f32"
+_NUMBER_BYTES = 4
 RUN, KEYS = "run", "keys"
 """Folders of a training's ledger, where its scheme has one."""
 
@@ -51,7 +55,7 @@ def save(training: Training, folder: Path) -> None:
 
 
 def load(folder: Path, layout: Layout) -> Training | None:
-    """Read a training; None where there is none, or none that was written to its end.
+    """Read a training; None where there is none, or none of which every number is there.
 
     Args:
         folder: Where `save` wrote it.
@@ -63,9 +67,14 @@ def load(folder: Path, layout: Layout) -> Training | None:
     except (FileNotFoundError, ValueError):
         return None
     rounds, size = described["rounds"], layout.size
-    models = _mapped(folder / _MODELS, (len(rounds) + 1) * size).view(-1, size)
     rows = sum(len(each["clients"]) for each in rounds if each["updates"])
-    updates = _mapped(folder / _UPDATES, rows * size).view(-1, size) if rows else torch.zeros(0, size)
+    counts = {_MODELS: (len(rounds) + 1) * size, _UPDATES: rows * size}
+    damaged = [name for name, count in counts.items() if not _holds(folder / name, count)]
+    if damaged:
+        _log.warning("%s is damaged; its training is made again", folder / damaged[0])
+        return None
+    models = _mapped(folder / _MODELS, counts[_MODELS]).view(-1, size)
+    updates = _mapped(folder / _UPDATES, counts[_UPDATES]).view(-1, size) if rows else torch.zeros(0, size)
     found, start = [], 0
     for place, each in enumerate(rounds):
         clients = tuple(each["clients"])
@@ -79,6 +88,14 @@ def load(folder: Path, layout: Layout) -> Training | None:
 def discard(folder: Path) -> None:
     """Delete a training, or what an interruption left of it."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _holds(path: Path, count: int) -> bool:
+    """Whether so many numbers are in a file, and nothing else."""
+    try:
+        return path.stat().st_size == _NUMBER_BYTES * count
+    except FileNotFoundError:
+        return False
 
 
 def _mapped(path: Path, count: int) -> Tensor:
