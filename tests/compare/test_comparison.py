@@ -115,6 +115,19 @@ def test_planted_failures_are_marked_as_beyond_retrainings(planted: Comparison) 
     assert marked["retrain-from-scratch"] < min(marked["keep"], marked["reset"])
 
 
+@pytest.mark.parametrize(
+    ("rounds", "said"), [((1.0, 2.0, 2.0), "1.7 ± "), ((4.0, 4.0, 4.0), "> 3 ± "), ((1.0, 2.0, 4.0), "≥ 2.3")]
+)
+def test_relearning_that_was_given_up_with_some_seeds_has_no_mean(
+    rounds: tuple[float, ...], said: str, planted: Comparison
+) -> None:
+    kept = next(row for row in planted.rows if row.method.name == "keep")
+    row = replace(kept, estimates={**kept.estimates, "relearning": Estimate(rounds)})
+    left, _ = tables_of(replace(planted, rows=(row,)))
+    assert planted.relearning_cap == 3
+    assert left.rows[-1][left.headings.index("relearning")].startswith(said)
+
+
 def test_the_model_before_is_what_the_leaver_is_in(planted: Comparison) -> None:
     scheme, rows = planted.schemes["run"], {row.method.name: row for row in planted.rows}
     for figure in ("accuracy", "leaver_accuracy", "best_attacker", "agreement"):

@@ -105,6 +105,8 @@ def _estimated(estimate: Estimate | None, figure: str, comparison: Comparison) -
     if estimate is None:
         return NOTHING
     interval, unit = estimate.interval, BY_NAME[figure].unit
+    if unit == "rounds" and _partly_given_up(estimate.values, comparison):
+        return f"≥ {shown(estimate.mean, unit)}"
     text = shown(estimate.mean, unit, comparison.relearning_cap)
     if interval is None or unit in ("bytes", "epochs") or figure == "work":
         return text
@@ -115,7 +117,14 @@ def _scattered(scatter: Scatter | None, figure: str, comparison: Comparison) -> 
     if scatter is None:
         return NOTHING
     unit = BY_NAME[figure].unit
+    if unit == "rounds" and _partly_given_up(scatter.values, comparison):
+        return f"≥ {shown(scatter.mean, unit)}"
     return f"{shown(scatter.mean, unit, comparison.relearning_cap)} (sd {shown(scatter.deviation, unit)})"
+
+
+def _partly_given_up(rounds: Sequence[float], comparison: Comparison) -> bool:
+    """Whether relearning was given up with some seeds, which count one round more, and not with others."""
+    return min(rounds) <= comparison.relearning_cap < max(rounds)
 
 
 def shown(value: float, unit: Unit, most: int | None = None) -> str:
@@ -186,7 +195,7 @@ def to_markdown(comparison: Comparison) -> str:
     described = comparison.described
     policy = described["policy"]
     lines = [
-        f"# Methods of federated unlearning, {comparison.leaver} leaves",
+        f"# Methods of federated unlearning: {comparison.leaver} to be forgotten",
         "",
         f"{described['clients']} clients, {described['rounds']} rounds of {described['epochs']} local epochs, "
         f"{described['parameters']:,} parameters, k = {policy['k']}, x = {policy['x']}, "
