@@ -84,8 +84,7 @@ AFTER = (
     Study(clients=(1000,), representatives=5, odds=(10.0,)),
     Study(clients=(200, 1000, 3000), rounds=10, epochs=15, representatives=5, odds=(3.0, 10.0, 100.0)),
 )
-"""One change after another: several representatives; odds that are chosen beforehand; in a fifth of the rounds, which
-are five times as long."""
+"""One change after another: several representatives; odds that are chosen beforehand; fewer and longer rounds."""
 
 QUICK_AFTER = (replace(QUICK, clients=(200,), sigmas=(), representatives=5, odds=(10.0,)),)
 """The same on embedded digits."""
