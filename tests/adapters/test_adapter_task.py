@@ -22,13 +22,14 @@ from disavow.engines.sequential import SequentialEngine
 from disavow.engines.stacked.tasks import StackedTasks
 from disavow.engines.state import layout_of, model_of, put_model
 from disavow.engines.task_workload import TaskWorkload
-from disavow.errors import TaskError
+from disavow.errors import TaskError, TextNamesClient
 from disavow.federation import Federation
 from disavow.rounds.vectors import Model
 from disavow.tasks.factory import build
 from disavow.tasks.loading import load
 from tests.adapters.conftest import make_base, questions, write_lines
 from tests.cli.forked import disavow
+from tests.cli.process import assert_refused
 from tests.refusals import refuses
 
 TRAINING = TrainingSettings(epochs=1, batch_size=4, learning_rate=0.01)
@@ -226,8 +227,15 @@ def test_the_export_is_an_adapter_that_peft_loads(
         with torch.no_grad():
             expected = federation.model().eval()(tokens)
         digest = federation.export().digest
-    done = disavow("export-adapter", tmp_path / "run", "-o", tmp_path / "adapter", "--json")
+    given = ("export-adapter", tmp_path / "run", "-o", tmp_path / "adapter", "--json")
+    assert_refused(disavow(*given, "--to", "friends of author-03"), TextNamesClient)
+    assert not (tmp_path / "adapter").exists()
+    done = disavow(*given, "--to", "Ministry of Health")
     assert json.loads(done.stdout)["model"] == digest
+    with Federation.open(tmp_path / "run") as federation:
+        [release] = federation.releases()
+    assert (release.digest, release.recipient) == (digest, "Ministry of Health")
+    assert release.number == json.loads(done.stdout)["release"]
     plain = transformers.AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
     adapted = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
     with torch.no_grad():

@@ -11,6 +11,13 @@ from disavow.cli.base import MOST_ROUNDS, Force, Json, RunDirectory, app
 from disavow.cli.options import needs
 from disavow.errors import ConfigError
 
+Recipient = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="NAME", help="Record who receives it, for `disavow releases`; sealed, no client's id."
+    ),
+]
+
 
 @app.command(rich_help_panel="Proofs")
 def keygen(
@@ -131,12 +138,7 @@ def export(
             min=1, max=MOST_ROUNDS, metavar="N", help="Write the mean of the models after the last N rounds."
         ),
     ] = 1,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Record who receives it, for `disavow releases`; sealed, no client's id."
-        ),
-    ] = None,
+    to: Recipient = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Also while rounds that a rollback undid are still to be rebuilt.")
     ] = False,
@@ -270,6 +272,7 @@ def export_adapter(
         str | None,
         typer.Option("--base", metavar="FOLDER", help="The base of a run on Flower, where FILE names another."),
     ] = None,
+    to: Recipient = None,
     json: Json = False,
 ) -> None:
     """Write the adapter that a run serves, as a folder of PEFT: a run of the task `adapters`, or one on Flower.
@@ -282,11 +285,13 @@ def export_adapter(
 
     **Example:** `disavow export-adapter runs/tofu -o adapter/`
 
+    **Example:** `disavow export-adapter runs/tofu -o adapter/ --to "Ministry of Health"`
+
     **Example:** `disavow export-adapter runs/flower -o adapter/ --adapter-config saved/adapter_config.json`
     """
     with needs("train"):
         from disavow.cli import export_adapter as command
-    command.export_adapter(run, output, adapter_config=adapter_config, base=base, as_json=json)
+    command.export_adapter(run, output, adapter_config=adapter_config, base=base, to=to, as_json=json)
 
 
 @app.command(rich_help_panel="Proofs")
