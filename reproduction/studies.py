@@ -89,8 +89,8 @@ LARGE_K = Study(
     "large-k",
     "Accuracy at large k",
     f"{_SETTLED}{_VALIDATION}*mean of {MEAN_OF}*: the same of the mean of the newest {MEAN_OF} models, minus that "
-    "of fedAvg's models as they are. *worst*: of all seeds. Nobody leaves. Statistics are those of batch norm, "
-    "which LeNet5 does not have.",
+    "of fedAvg's models as they are. *worst*: of all seeds. *fedAvg 1/k*: a random 1/k of the clients in each "
+    "round, without clusters. Nobody leaves. Statistics are those of batch norm, which LeNet5 does not have.",
     (
         *_ACCURACY,
         Column("worst", "worst-settled-difference", settled_accuracy, points, settled_accuracy, worst=True),
