@@ -36,7 +36,10 @@ def reproduce(
         typer.Option(min=0, max=LARGEST_SEED, help="Instead of the grid's; several times for more."),
     ] = None,
     network: Annotated[
-        str | None, typer.Option(help="Whose runs figures show. [default: convnet; for storage lenet5]")
+        str | None,
+        typer.Option(
+            help="Whose runs figures show [default: convnet; for storage lenet5], and studies make [default: all]."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")] = "auto",
     jobs: Annotated[

@@ -105,7 +105,7 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
     grids = grids_of(made.values(), cast("Network | None", options.network))
     if options.grid is not None:
         grids.append(grid.load(options.grid))
-    points = {point.key: point for each in grids for point in _points(each, options)}
+    points = {point.key: point for each in grids for point in chosen_points(each, options)}
     workroom = options.work or options.out / ".work"
     workroom.mkdir(parents=True, exist_ok=True)
     if points:
@@ -128,9 +128,20 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
         _run_odds(options, kept, workroom, console)
 
 
-def _points(each: Grid, options: ReproductionOptions) -> list[Point]:
+def chosen_points(each: Grid, options: ReproductionOptions) -> list[Point]:
+    """List the runs of a grid that were chosen: of the network that is named, where it has several.
+
+    Args:
+        each: The grid.
+        options: Rows, seeds, network.
+
+    """
     points = each.points(quick=options.quick, engine={"device": options.device}, seeds=options.seeds)
-    return [point for point in points if not options.rows or point.row in options.rows]
+    networks = {point.network for point in points}
+    wanted = networks & {options.network} or networks
+    return [
+        point for point in points if point.network in wanted and (not options.rows or point.row in options.rows)
+    ]
 
 
 def _run_backdoor(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:

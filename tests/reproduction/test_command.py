@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from reproduction import command, grid
+from reproduction.command import ReproductionOptions
 from tests.cli import forked, process
 from tests.engines.pool.builders import children
 from tests.reproduction.small import FEWER, SEVERAL, TOML, written
@@ -58,6 +60,33 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "| MNIST, iid " in table
     assert "2 of 3 x were run (2, 4)" in table
     assert "0.964" in table, "the paper's cell stands beside ours"
+
+
+@pytest.mark.parametrize(
+    ("network", "made"),
+    [(None, {"lenet5", "resnet-mini"}), ("lenet5", {"lenet5"}), ("convnet", {"lenet5", "resnet-mini"})],
+)
+def test_a_study_of_several_networks_is_run_for_one_of_them(network: str | None, made: set[str]) -> None:
+    nowhere = Path("nowhere")
+    options = ReproductionOptions(
+        names=("large-k",),
+        quick=False,
+        rows=("FMNIST-iid",),
+        seeds=(1,),
+        network=network,
+        device="cpu",
+        jobs=1,
+        streams=50,
+        grid=None,
+        results=nowhere,
+        out=nowhere,
+        work=None,
+        render_only=False,
+        edition=2,
+    )
+    points = command.chosen_points(grid.packaged("large-k"), options)
+    assert {point.network for point in points} == made
+    assert {(point.row, point.seed) for point in points} == {("FMNIST-iid", 1)}
 
 
 @pytest.mark.parametrize("groups", [2, pytest.param(3, marks=pytest.mark.torture)])
