@@ -251,9 +251,9 @@ class Reader(ABC):
         """What a round took lately; None before any was measured."""
         return self._read(rounds.seconds_per_round)
 
-    def kept_rounds(self, first: int) -> list[KeptRound]:
+    def kept_rounds(self, first: int, most: int | None = None) -> list[KeptRound]:
         """The rounds whose kept updates a rebuild from `first` on goes through; see `updates.to_rebuild_from`."""
-        return self._read(updates.to_rebuild_from, self.members, first)
+        return self._read(updates.to_rebuild_from, self.members, first, most)
 
     def kept_updates(self, source: KeptRound) -> list[Vector]:
         """Read the updates that are kept of a round, in the order of their clients' ids."""

@@ -205,10 +205,13 @@ def named(connection: sa.Connection) -> set[str]:
     return set(connection.execute(sa.select(updates.c.name)).scalars())
 
 
-def to_rebuild_from(connection: sa.Connection, members: Members, first: int) -> list[KeptRound]:
+def to_rebuild_from(
+    connection: sa.Connection, members: Members, first: int, most: int | None = None
+) -> list[KeptRound]:
     """The kept rounds that a rebuild from `first` on goes through, in order, with the survivors' updates.
 
-    Those that were undone and not gone through yet, and those that would be undone: standing, from `first` on.
+    Those that were undone and not gone through yet, and those that would be undone: standing, from `first` on. With
+    `most` only so many of them are read: each is linear in its members.
     """
     used = sa.select(rebuilt.c.source)
     undone = ~rounds.c.standing & rounds.c.id.not_in(used)
@@ -217,6 +220,7 @@ def to_rebuild_from(connection: sa.Connection, members: Members, first: int) -> 
         sa.select(rounds)
         .where(rounds.c.id.in_(kept), undone | (rounds.c.standing & (rounds.c.number >= first)))
         .order_by(rounds.c.number)
+        .limit(most)
     )
     return [
         KeptRound(row.id, row.number, _filled(connection, members, row)) for row in connection.execute(query).all()

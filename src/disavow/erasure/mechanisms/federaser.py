@@ -71,12 +71,12 @@ class FedEraser(Mechanism):
         survivors = reader.count_survivors(leavers)
         if survivors < reader.policy.k:
             return Work(obstacle=f"{survivors} clients are left, fewer than k = {reader.policy.k}")
-        kept, fresh = reader.kept_rounds(first), _fresh(reader, first)
+        kept, fresh = reader.kept_rounds(first, most), _fresh(reader, first)
         if fresh and not kept:
             return Work(obstacle=f"no updates are kept of rounds {first} to {last}")
         steps: list[Step] = []
         withdrawn = {*leavers, *renewed}
-        for each in kept[:most]:
+        for each in kept:
             left = [member for member in each.members if member.client not in withdrawn]
             if len(left) < reader.policy.k:
                 few = f"updates of {len(left)} survivors are kept of round {each.number}"
@@ -93,7 +93,7 @@ class FedEraser(Mechanism):
         from disavow.rounds.vectors import Model
 
         opening = broadcast(ledger, options.clock())
-        source = ledger.kept_rounds(opening.number)[0]
+        [source] = ledger.kept_rounds(opening.number, most=1)
         epochs = 0 if _fresh(ledger, opening.number) else self.epochs(options)
         kept = _kept(ledger, source, opening.number)
         made = _calibrated(ledger, engine, opening, source, kept, epochs) if epochs else _as_they_are(source, kept)
