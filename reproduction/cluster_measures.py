@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
 import numpy as np
@@ -17,10 +17,12 @@ from disavow.rounds.clustering.distances import squared_l2
 from disavow.rounds.clustering.geometry import ExactGeometry
 from disavow.rounds.clustering.spread import spreads
 from disavow.rounds.vectors import Updates, on_cpu
-from reproduction.lines import ClusterWidth, Hidden
+from reproduction.lines import ClusterWidth, Hidden, NeededDelta
 
 EVERY = 5
 """Rounds between two that are measured: distances of all pairs are computed again for it."""
+
+_TWENTIETHS = np.linspace(0, 1, 21)
 
 _PARTITIONS = 8
 """Random partitions of a round's clients that clusters are compared with."""
@@ -92,6 +94,32 @@ def random_spread(
         for group in np.split(rng.permutation(len(updates)), bounds)
     ]
     return fmean(spreads(vectors, geometry, groups, averaged))
+
+
+def needed_delta(run: Federation) -> NeededDelta | None:
+    """Compute the Δ that each client who is still there would need to leave at once; None without clusters.
+
+    Args:
+        run: The open run.
+
+    """
+    relative: defaultdict[str, float] = defaultdict(float)
+    fixed: defaultdict[str, float] = defaultdict(float)
+    for number in range(1, run.ledger.last_round + 1):
+        each = run.ledger.round(number)
+        if each.update_norm > 0:
+            for cluster in each.clusters:
+                for client in cluster.clients:
+                    relative[client] = max(relative[client], cluster.spread / each.update_norm)
+                    fixed[client] = max(fixed[client], cluster.spread)
+    if not fixed:
+        return None
+    return NeededDelta(relative=_quantiles(relative.values()), fixed=_quantiles(fixed.values()))
+
+
+def _quantiles(values: Iterable[float]) -> tuple[float, ...]:
+    """A value of a client each, so that exactly at it one more can leave."""
+    return tuple(np.quantile(list(values), _TWENTIETHS, method="inverted_cdf").tolist())
 
 
 def hidden(run: Federation) -> Hidden | None:

@@ -162,6 +162,21 @@ class Hidden:
 
 
 @dataclass(frozen=True, kw_only=True, config=CHECKED)
+class NeededDelta:
+    """The least Δ at which no cluster that held a client was too wide for it to leave without a rollback.
+
+    Over the standing rounds, of the clients who are still there at the end. Each is sorted: the least, the
+    greatest, and the quantiles at every twentieth of the clients between them. It is a matter of the clusters that
+    this run had: with a Δ of its own a run that keeps clusters dissolves those that become wider.
+    """
+
+    relative: tuple[Amount, ...]
+    """As a multiple of each round's median update norm."""
+    fixed: tuple[Amount, ...]
+    """The same distance in all rounds."""
+
+
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Line:
     """A run that was finished: what was asked, and every round and request of it.
 
@@ -206,6 +221,8 @@ class Line:
     """None without clusters, and in lines of edition 1."""
     hidden: Hidden | None = None
     """None without noise or clusters, and in lines of edition 1."""
+    needed_delta: NeededDelta | None = None
+    """None without clusters, and in lines from before it was measured."""
 
     @model_validator(mode="after")
     def _baselines_have_no_clusters(self) -> Self:

@@ -23,9 +23,9 @@ from disavow.rounds.training import train
 from disavow.rounds.vectors import Model
 from disavow.runs import Prepared
 from reproduction import provenance
-from reproduction.cluster_measures import WidthMeter, hidden
+from reproduction.cluster_measures import WidthMeter, hidden, needed_delta
 from reproduction.grid import Point
-from reproduction.lines import UNCLUSTERED, Disk, Hidden, Line, Request, Round
+from reproduction.lines import UNCLUSTERED, Disk, Hidden, Line, NeededDelta, Request, Round
 from reproduction.quantities import MEAN_OF, SETTLED
 from reproduction.sharing import SharedEngine
 
@@ -67,7 +67,7 @@ def run_point(
         seconds = _Clock(engine).now() - started
         models = _standing_models(run) if point.method != "retention" else None
         averaged = None if models is None else _averaged(run, models)
-        odds = None if point.method in UNCLUSTERED else hidden(run)
+        odds, needed = (None, None) if point.method in UNCLUSTERED else (hidden(run), needed_delta(run))
     fedavg = models if point.method == "fedavg" else None
     distances = _distances(models, reference if fedavg is None else fedavg)
     line = _line(
@@ -78,6 +78,7 @@ def run_point(
         distances=distances,
         averaged=averaged,
         odds=odds,
+        needed=needed,
     )
     shutil.rmtree(directory)
     shutil.rmtree(workroom / "openings", ignore_errors=True)
@@ -93,6 +94,7 @@ def _line(
     distances: tuple[float, ...] | None,
     averaged: tuple[float, ...] | None,
     odds: Hidden | None,
+    needed: NeededDelta | None,
 ) -> Line:
     """What is kept of a run: where it comes from, what happened in it, and what it took."""
     return Line(
@@ -120,6 +122,7 @@ def _line(
         variant=point.variant,
         width=witness.width.mean,
         hidden=odds,
+        needed_delta=needed,
     )
 
 

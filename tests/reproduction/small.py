@@ -37,6 +37,29 @@ SEVERAL = FEWER.replace("x = [2, 4]", "x = [4]\nseeds = [1, 2, 3]")
 """Three groups of two points each, which processes can share."""
 
 
+STAYING = """
+rows = ["MNIST-dirichlet0.3"]
+networks = ["lenet5"]
+methods = ["published"]
+k = [3]
+x = [2]
+
+[settings]
+rounds = 3
+
+[settings.data]
+name = "digits"
+clients = 13
+
+[settings.training]
+epochs = 1
+batch_size = 32
+
+[settings.deniability]
+"""
+"""One point, in which nobody leaves; Δ may be added."""
+
+
 def written(folder: Path, text: str = TOML) -> Path:
     """The grid in a file."""
     path = folder / "grid.toml"

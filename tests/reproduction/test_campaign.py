@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from disavow import runs
+from disavow.domain import VerdictKind
 from disavow.engines.state import layout_of
 from disavow.errors import ConfigError, DisavowError
 from disavow.federation import Callbacks, Federation
@@ -18,11 +19,11 @@ from disavow.ledger.lock import Lock
 from disavow.rounds.vectors import Model, Updates
 from reproduction import campaign, grid, lines
 from reproduction.campaign import Places, effort
-from reproduction.cluster_measures import random_spread
+from reproduction.cluster_measures import needed_delta, random_spread
 from reproduction.grid import Point
-from reproduction.lines import Line, Round
+from reproduction.lines import Line, NeededDelta, Round
 from tests.refusals import refuses
-from tests.reproduction.small import SEVERAL, TOML, written
+from tests.reproduction.small import SEVERAL, STAYING, TOML, written
 
 
 class Witness:
@@ -211,6 +212,28 @@ def test_clusters_are_compared_with_random_groups_and_hidden_by_noise(done: list
         assert 0.5 < line.width.over_random < 1.05  # who is most alike is grouped
         assert 0 < line.width.pairs_within <= 1
         assert 0 < line.hidden.median_composed <= line.hidden.worst_composed
+
+
+@pytest.mark.parametrize("name", ["relative", "fixed"])
+def test_as_many_clients_could_leave_as_need_no_larger_delta(name: str, tmp_path: Path) -> None:
+    def trained(delta: str) -> tuple[NeededDelta | None, float]:
+        [point] = grid.load(written(tmp_path, f"{STAYING}delta = {delta}\n")).points()
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        with Federation.create(folder, point.settings, keys=tmp_path / "keys") as run:
+            run.train()
+            verdicts = [verdict.kind for _, verdict in run.departures()]
+            return needed_delta(run), verdicts.count(VerdictKind.DENIABLE) / len(verdicts)
+
+    needed, everybody = trained('"adaptive"')
+    assert everybody == 1
+    assert needed is not None
+    found = getattr(needed, name)
+    assert list(found) == sorted(found)
+    for twentieths in (0, 10, 20):
+        share = max(twentieths, 1) / 20
+        more, less = (found[twentieths] * factor for factor in (1.0001, 0.9999))
+        assert trained(f'"{more:.6f}x"' if name == "relative" else f"{more}")[1] >= share
+        assert trained(f'"{less:.6f}x"' if name == "relative" else f"{less}")[1] < share
 
 
 def test_random_groups_of_equal_updates_have_the_distance_that_is_between_them() -> None:

@@ -42,7 +42,7 @@ def test_a_line_has_the_fields_of_its_format_in_order(path: Path) -> None:
     lines.append(path, ONE)
     names = (
         "format key row network method k x seed quick settings versions device commit rounds requests accuracy "
-        "seconds client_epochs bytes distance_to_fedavg averaged edition variant width hidden"
+        "seconds client_epochs bytes distance_to_fedavg averaged edition variant width hidden needed_delta"
     )
     assert " ".join(json.loads(path.read_text())) == names
 
