@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from disavow.engines.fused import FusedTrainer, nvrtc, products, stack, tiling
+from disavow.engines.fused import FusedTrainer, nvrtc, stack, tiling
 from disavow.engines.fused import trainer as fused_trainer
 from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
@@ -354,8 +354,7 @@ def test_images_too_large_for_a_block_are_taken_in_bands(
     convolution = row_of(network, shape).nodes[0]
     assert isinstance(convolution, Convolution)
     assert tiling_of(convolution).weight.defines["BAND"] == convolution.out_height
-    monkeypatch.setattr(tiling, "SHARED", 4000)
-    monkeypatch.setattr(products, "SHARED", 4000)
+    monkeypatch.setattr(tiling, "_SHARED", 4000)
     divided = tiling_of(convolution)
     if convolution.pooled:
         assert divided.forward.groups > 1

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from disavow.engines.fused import nvrtc
-from disavow.engines.fused.launches import CHUNK, LaunchConfig
 from disavow.engines.fused.memory import THREADS, Action, Arguments, Delta, Memory, blocks
 from disavow.engines.fused.nodes import IMAGES, Convolution, Dense, Node, Norm, Sum, cells
-from disavow.engines.fused.tiling import tiling_of
+from disavow.engines.fused.tiling import CHUNK, LaunchConfig, tiling_of
 
 _NUMBERS = 8192
 """Numbers that a block of a sum goes over, or about as many."""

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from disavow.engines.fused import products
-from disavow.engines.fused.launches import CHUNK, SHARED, LaunchConfig, divisors, shape_of
 from disavow.engines.fused.network import NotFusable
 from disavow.engines.fused.nodes import IMAGES, Convolution
 
+_SHARED = 44 * 1024
+"""Bytes of shared memory that a block may use; every GPU has 48 KiB without being asked."""
+
 _THREADS = 256
+
+CHUNK = 8
+"""Images whose gradients of the weights one block adds up."""
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """A kernel for a convolution's shape, and how it is launched: `groups` blocks for so many images."""
+
+    source: str
+    kernel: str
+    defines: dict[str, int]
+    threads: int
+    images: int
+    groups: int = 1
+
+    def blocks(self, batch: int) -> int:
+        """Blocks for a row of so many positions."""
+        return -(-batch // self.images) * self.groups
 
 
 @dataclass(frozen=True)
@@ -35,20 +55,21 @@ def tiling_of(layer: Convolution) -> Tiling:
         NotFusable: The shape does not fit into a block.
     """
     first = layer.source == IMAGES
-    shape = {**shape_of(layer), "BAND": layer.out_height}
+    shape = {
+        "IC": layer.inputs, "IH": layer.height, "IW": layer.width, "OC": layer.outputs, "K": layer.kernel,
+        "STRIDE": layer.stride, "PAD": layer.padding, "OH": layer.map_height, "OW": layer.map_width,
+        "CH": layer.out_height, "CW": layer.out_width, "SIDE": 2 if layer.pooled else 1, "RELU": int(layer.relu),
+        "GATHER": int(first), "BIAS": int(layer.bias is not None), "BAND": layer.out_height,
+    }  # fmt: skip
     taps, area = layer.kernel**2, layer.height * layer.width
+    forward = _direct(
+        layer, shape, "direct_forward", layer.inputs * taps, layer.outputs, layer.map_height * layer.map_width
+    )
+    backward = None if first else _direct(layer, shape, "direct_input", layer.outputs * taps, layer.inputs, area)
     return Tiling(
-        products.forward(layer)
-        or _direct(
-            layer, shape, "direct_forward", layer.inputs * taps, layer.outputs, layer.map_height * layer.map_width
-        )
-        or _forward_tiling(layer, shape),
-        products.gradient_of_weights(layer) or _weight_tiling(layer, shape),
-        None
-        if first
-        else products.gradient_of_input(layer)
-        or _direct(layer, shape, "direct_input", layer.outputs * taps, layer.inputs, area)
-        or _input_tiling(layer, shape),
+        forward or _forward_tiling(layer, shape),
+        _weight_tiling(layer, shape),
+        None if first else backward or _input_tiling(layer, shape),
     )
 
 
@@ -57,7 +78,7 @@ def _direct(
 ) -> LaunchConfig | None:
     """The way of a convolution that is not pooled, if its weights, in whole fours of channels, fit into a block."""
     fours = -(-channels // 4)
-    if layer.pooled or 16 * (taps + 1) * fours > SHARED:
+    if layer.pooled or 16 * (taps + 1) * fours > _SHARED:
         return None
     each = _divisor(fours, 4)
     images = max(1, 4 * _THREADS // (area * fours // each))
@@ -89,7 +110,7 @@ def _forward_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
     weights = layer.outputs * (layer.inputs * layer.kernel * _padded(layer.kernel) + 1)
 
     def images(band: int) -> int:
-        return min(4, (SHARED // 4 - weights) // (layer.inputs * _seen(band, shape) * pitch))
+        return min(4, (_SHARED // 4 - weights) // (layer.inputs * _seen(band, shape) * pitch))
 
     band = _band(layer, lambda band: images(band) >= 1)
     defines = {**shape, "PITCH": pitch, "IMAGES": images(band), "GROUP": _divisor(layer.outputs, 8), "BAND": band}
@@ -109,7 +130,7 @@ def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
 
     def images(band: int) -> int:
         seen, deltas = layer.inputs * _seen(band, shape) * pitch, layer.outputs * band * layer.out_width
-        return min(4, (SHARED - 4 * sums) // (4 * seen + 8 * deltas))
+        return min(4, (_SHARED - 4 * sums) // (4 * seen + 8 * deltas))
 
     band = _band(layer, lambda band: images(band) >= 1)
     defines = {
@@ -124,7 +145,7 @@ def _input_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
     across = -(-layer.width // 2)
     pitch = _congruent(layer.width + k, across + across % 2, 16)
     within, images = _divisor(layer.inputs, 8), max(1, min(4, _THREADS // blocks))
-    fitting = (SHARED // 4) // (images * (layer.height + k) * pitch + within * k * _padded(k))
+    fitting = (_SHARED // 4) // (images * (layer.height + k) * pitch + within * k * _padded(k))
     if fitting < 1 or blocks > 1024:  # noqa: PLR2004
         raise NotFusable("a convolution's maps are too large for a block")
     planes = _divisor(layer.outputs, min(8, fitting))
@@ -144,7 +165,7 @@ def _congruent(least: int, residue: int, modulus: int) -> int:
 
 def _divisor(number: int, most: int) -> int:
     """The largest divisor up to `most`."""
-    return max(each for each in divisors(number) if each <= most)
+    return max(d for d in range(1, most + 1) if number % d == 0)
 
 
 def whole_rows(rows: int) -> int:

@@ -14,12 +14,11 @@ from disavow.domain import Evaluation
 from disavow.engines.fused import nvrtc
 from disavow.engines.fused.batching import Client, batch_index_of, clients_of
 from disavow.engines.fused.check import check_reading
-from disavow.engines.fused.launches import CHUNK
 from disavow.engines.fused.memory import Memory
 from disavow.engines.fused.network import row_of
 from disavow.engines.fused.nodes import Convolution, cells
 from disavow.engines.fused.stack import Stack
-from disavow.engines.fused.tiling import tiling_of, whole_rows
+from disavow.engines.fused.tiling import CHUNK, tiling_of, whole_rows
 from disavow.engines.objectives import evaluation_of, task_of
 from disavow.engines.state import layout_of
 from disavow.engines.trainer import Ask
