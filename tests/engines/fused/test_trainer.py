@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,23 @@ from disavow.engines.workload import Workload
 from disavow.models import build
 from disavow.rounds.vectors import Model
 from tests.engines.contract import PARTS, SETTINGS, SHAPE, Case, a_case, with_attributes
+from tests.engines.fused.emulator import COMPILER, Emulator
 from tests.selection import some_of
+
+GPU = torch.cuda.is_available()
+
+pytestmark = pytest.mark.skipif(COMPILER is None and not GPU, reason="there is neither a GPU nor a compiler here")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.device]:
+    """The GPU where there is one; else the kernels are emulated."""
+    if GPU:
+        yield torch.device("cuda")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "compile_kernel", Emulator(tmp_path_factory.mktemp("emulated")))
+        yield torch.device("cpu")
 
 
 def deviation(one: Tensor, other: Tensor) -> float:

@@ -12,8 +12,8 @@ from disavow.engines.fused.memory import THREADS, Action, Arguments, Delta, Memo
 from disavow.engines.fused.nodes import IMAGES, Convolution, Dense, Node, Norm, Sum, cells
 from disavow.engines.fused.tiling import CHUNK, LaunchConfig, tiling_of
 
-_NUMBERS = 8192
-"""Numbers that a block of a sum goes over, or about as many."""
+_NORMALISED = 4
+"""BatchIndex that a block normalises."""
 
 
 class Layer(Protocol):
@@ -50,6 +50,8 @@ def layer_of(memory: Memory, number: int) -> Layer:
         return _Convolution(memory, number, node)
     if isinstance(node, Dense):
         return _Dense(memory, number, node)
+    if isinstance(node, Norm):
+        return _Norm(memory, number, node)
     return _Sum(memory, number, node)
 
 
@@ -143,70 +145,86 @@ class _Dense:
         ]
 
 
-class _Sum:
-    """One or two maps added up, normalised where a batch norm says so, then ReLU. A batch norm is a sum of one."""
-
-    def __init__(self, memory: Memory, number: int, node: Norm | Sum) -> None:
+class _Norm:
+    def __init__(self, memory: Memory, number: int, node: Norm) -> None:
         self._memory, self._number, self._node = memory, number, node
-        self._norms, self._sources = memory.row.norms(number), memory.row.reads(number)
-        self._channels = node.shape[0] if self._norms else 1
-        area = cells(node) // self._channels
-        images, span = max(1, _NUMBERS // cells(node)), max(1, _NUMBERS // area)
-        self._tiles, self._parts = -(-memory.batch // images), -(-memory.batch // span)
-        self._defines = {
-            "CHANNELS": self._channels, "AREA": area, "TERMS": len(self._sources), "NORMED": len(self._norms),
-            "RELU": int(node.relu), "IMAGES": images, "SPAN": span,
-        }  # fmt: skip
+        self._channels = node.shape[0]
+        self._defines = {"CHANNELS": node.shape[0], "AREA": node.shape[1] * node.shape[2], "IMAGES": _NORMALISED}
+        self._tiles = -(-memory.batch // _NORMALISED)
         device = memory.images.device
-        places = [[norm.weight, norm.bias, norm.mean, norm.variance] for norm in self._norms]
-        self._places = torch.tensor(places, dtype=torch.int32, device=device)
-        habits = [[norm.epsilon, norm.momentum] for norm in self._norms]
-        self._habits = torch.tensor(habits, dtype=torch.float32, device=device)
-        self._moments = memory.zeros(self._parts, len(self._norms), self._channels, 3)
-        self._statistics = memory.zeros(len(self._norms), self._channels, 2)
-        maps = [memory.source(source) for source in self._sources]
-        self._terms: Arguments = [memory.count, maps[0], maps[-1], memory.batch]
-        self._own: Arguments = [memory.parameters, memory.row.size, self._places]
-        self.known = [self._summed(known=True)]
-        self.forward = [self._measured(), self._summed(known=False)] if self._norms else self.known
+        self._habits = torch.tensor([node.epsilon, node.momentum], dtype=torch.float32, device=device)
+        self._statistics = memory.zeros(self._channels, 2)
+        self.known = [self._normalised(known=True)]
+        self.forward = [self._measured(), self._normalised(known=False)]
         self.backward: list[Action] = []
         self.update: list[Action] = []
 
     def _measured(self) -> Action:
-        arguments = [*self._terms, self._moments]
-        return self._launcher("norm_statistics", self._parts * len(self._norms) * self._channels, arguments)
+        memory, node = self._memory, self._node
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_statistics", {**self._defines, "KNOWN": 0})
+        arguments: Arguments = [
+            memory.count, memory.source(node.source), self._habits, memory.batch, memory.row.size, node.mean,
+            node.variance, memory.parameters, self._statistics,
+        ]  # fmt: skip
+        return lambda rows: kernel(rows * self._channels, 2 * THREADS, arguments)
 
-    def _summed(self, *, known: bool) -> Action:
-        out = self._memory.out[self._number]
-        arguments = [*self._terms, *self._own, self._habits, self._moments, self._statistics, out]
-        return self._launcher("norm_forward", self._tiles, arguments, known=known)
+    def _normalised(self, *, known: bool) -> Action:
+        memory, node = self._memory, self._node
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_forward", {**self._defines, "KNOWN": int(known)})
+
+        arguments: Arguments = [
+            memory.count, memory.source(node.source), self._habits, memory.batch, int(node.relu), memory.parameters,
+            memory.row.size, node.weight, node.bias, node.mean, node.variance, self._statistics,
+            memory.out[self._number],
+        ]  # fmt: skip
+        return lambda rows: kernel(rows * self._tiles, THREADS, arguments)
 
     def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
-        memory, channels = self._memory, self._channels
-        gradients = [memory.zeros(self._parts, 2 * channels) for _ in self._norms]
-        seen: Arguments = [*self._terms, *self._own, self._statistics, memory.out[self._number], delta]
-        # first and last, as for the maps; without a norm nobody reads them
-        seen += [gradients[0], gradients[-1]] if gradients else [delta, delta]
-        if gradients:
-            self.backward.append(self._launcher("norm_weight", self._parts * channels, seen))
-        ways = [self._way(term, delta, to) for term, to in enumerate(before)]
-        if any(ways):
-            towards = [delta if to is None else to.tensor for to in before]
-            seen = [*seen, towards[0], ways[0], towards[-1], ways[-1]]
-            self.backward.append(self._launcher("norm_input", self._tiles, seen))
-        self.update = [
-            memory.sgd(gradient, channels, norm.weight, channels, norm.bias)
-            for norm, gradient in zip(self._norms, gradients, strict=True)
-        ]
+        memory, node = self._memory, self._node
+        gradient = memory.zeros(1, 2 * self._channels)
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_weight", {**self._defines, "KNOWN": 0})
+        arguments: Arguments = [
+            memory.count, memory.source(node.source), delta, memory.batch, self._statistics, gradient,
+        ]  # fmt: skip
+        self.backward = [memory.closed_relu(self._number, delta)] if node.relu else []
+        self.backward.append(lambda rows: kernel(rows * self._channels, 2 * THREADS, arguments))
+        if before[0] is not None:
+            self.backward.append(self._input(delta, gradient, before[0]))
+        self.update = [memory.sgd(gradient, self._channels, node.weight, self._channels, node.bias)]
 
-    def _way(self, term: int, delta: Tensor, to: Delta | None) -> int:
-        """What the kernel does with the gradient of a term: nothing, write it, or add it."""
-        unchanged = term >= len(self._norms) and not self._node.relu
-        if to is None or (unchanged and to.tensor is delta):
-            return 0
-        return 2 if to.add else 1
+    def _input(self, delta: Tensor, gradient: Tensor, before: Delta) -> Action:
+        memory, node = self._memory, self._node
+        kernel = nvrtc.compile_kernel("norm.cu", "norm_input", {**self._defines, "KNOWN": 0})
 
-    def _launcher(self, kernel: str, blocks_each: int, arguments: Arguments, *, known: bool = False) -> Action:
-        """A launch of one of its kernels."""
-        compiled = nvrtc.compile_kernel("norm.cu", kernel, {**self._defines, "KNOWN": int(known)})
-        return lambda rows: compiled(rows * blocks_each, THREADS, arguments)
+        arguments: Arguments = [
+            memory.count, memory.source(node.source), delta, memory.batch, memory.parameters, memory.row.size,
+            node.weight, self._statistics, gradient, int(before.add), before.tensor,
+        ]  # fmt: skip
+        return lambda rows: kernel(rows * self._tiles, THREADS, arguments)
+
+
+class _Sum:
+    def __init__(self, memory: Memory, number: int, node: Sum) -> None:
+        self._memory, self._number, self._node = memory, number, node
+        self.forward: list[Action] = [self._added]
+        self.known = self.forward
+        self.backward: list[Action] = []
+        self.update: list[Action] = []
+
+    def _added(self, rows: int) -> None:
+        one, other = (self._memory.source(source)[:rows] for source in self._node.sources)
+        out = self._memory.out[self._number][:rows]
+        torch.add(one, other, out=out)
+        if self._node.relu:
+            out.relu_()
+
+    def prepare(self, delta: Tensor, before: tuple[Delta | None, ...]) -> None:
+        def passed_on(rows: int) -> None:
+            for each in before:
+                if each is None or each.tensor is delta:
+                    continue
+                to = each.tensor[:rows]
+                to.add_(delta[:rows]) if each.add else to.copy_(delta[:rows])
+
+        self.backward = [self._memory.closed_relu(self._number, delta)] if self._node.relu else []
+        self.backward.append(passed_on)

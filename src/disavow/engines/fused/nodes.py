@@ -113,12 +113,3 @@ class Row:
     size: int
     spans: tuple[tuple[int, int, int], ...]
     """For each tensor of the model: where it begins in the vector, where in the row, and how long it is."""
-
-    def norms(self, number: int) -> tuple[Norm, ...]:
-        """Batch norms that the layer for a node applies to what it reads first."""
-        node = self.nodes[number]
-        return (node,) if isinstance(node, Norm) else ()
-
-    def reads(self, number: int) -> tuple[int, ...]:
-        """Nodes whose output the layer for a node reads."""
-        return self.nodes[number].sources
