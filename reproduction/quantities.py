@@ -90,6 +90,16 @@ def worst_odds(line: Line) -> float | None:
     return line.hidden.worst_composed if line.hidden else None
 
 
+def delta_for_half(line: Line) -> float | None:
+    """The relative Δ at which half of the clients could leave at once; none without clusters, or not measured."""
+    return None if line.needed_delta is None else line.needed_delta.relative[len(line.needed_delta.relative) // 2]
+
+
+def delta_for_all(line: Line) -> float | None:
+    """The relative Δ at which all of them could."""
+    return None if line.needed_delta is None else line.needed_delta.relative[-1]
+
+
 def distance_to_fedavg(line: Line) -> float | None:
     """L2 distance of the last model to FedAvg's; none where that was not at hand."""
     return line.distance_to_fedavg[-1] if line.distance_to_fedavg else None

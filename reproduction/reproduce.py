@@ -203,6 +203,9 @@ ARTEFACTS: dict[str, Artefact] = {
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
     "skew": Artefact("clients with different labels", _skew, "skew"),
+    "skew-requests": Artefact(
+        "rollbacks where clients hold different labels", _study("skew-requests"), "skew-requests"
+    ),
     "large-k": Artefact("what brings accuracy back at large k", _study("large-k"), "large-k"),
     "trade-off": Artefact("accuracy, rollbacks and odds against Δ and s", _trade_off, "trade-off"),
     BACKDOOR: Artefact("what is left of a leaver's backdoor after each kind of answer", _backdoor),

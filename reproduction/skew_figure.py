@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS: tuple[Method, ...] = ("fedavg", "fedavg-sampled", "published", "sticky", "sticky-3")
-PARTITIONS = {"dirichlet0.3": "Dirichlet\n0.3", "dirichlet0.1": "Dirichlet\n0.1", "labels2": "two\nlabels"}
+PARTITIONS = {
+    "iid": "iid",
+    "dirichlet0.3": "Dirichlet\n0.3",
+    "dirichlet0.1": "Dirichlet\n0.1",
+    "labels2": "two\nlabels",
+}
 _DATA, _KS = ("MNIST", "CIFAR10"), (4, 10)
 _SHOWN: tuple[Network, ...] = ("lenet5", "resnet-mini")
 _APART = 0.15

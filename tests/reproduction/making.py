@@ -17,6 +17,7 @@ from reproduction.lines import (
     Hidden,
     Line,
     Method,
+    NeededDelta,
     Network,
     PaperRow,
     Request,
@@ -34,6 +35,12 @@ REACHED = {"MNIST": 0.96, "FMNIST": 0.8, "CIFAR10": 0.44, "CelebA": 0.86}
 PARAMETERS = {"lenet5": 51_902, "resnet-mini": 17_986, "convnet": 186_692}
 CLIENTS, EPOCHS, SECONDS = 50, 3, 0.12
 Kind = Literal["trained", "retrained", "rebuilt"]
+
+
+NEEDED_DELTA = NeededDelta(
+    relative=tuple(1 + i / 20 for i in range(21)), fixed=tuple(2 + i / 10 for i in range(21))
+)
+"""As if clients were spread evenly: half of them need a relative Δ of 1.5, all of them one of 2."""
 
 
 def line(
@@ -80,6 +87,7 @@ def line(
         if method in UNCLUSTERED
         else ClusterWidth(over_update=1.4, over_random=0.95, pairs_within=0.98),
         "hidden": None if method in UNCLUSTERED else Hidden(median_composed=30.5, worst_composed=45.0),
+        "needed_delta": None if method in UNCLUSTERED else NEEDED_DELTA,
     }
     return Line(**said | changed)
 

@@ -17,6 +17,8 @@ from reproduction.table import Table
 from tests.reproduction.making import line
 
 SKEW = grid.packaged("skew").points()
+DIRICHLET = list(dict.fromkeys(point.row for point in SKEW)).index("MNIST-dirichlet0.3")
+"""Which piece of the table of skew is that row's, with LeNet5."""
 
 
 def made(points: list[grid.Point]) -> list[Line]:
@@ -56,13 +58,12 @@ def test_numbers_are_those_of_the_runs_beside_fedavg_of_the_same_seed() -> None:
     ours = [one for one in lines if (one.row, one.network) == ("MNIST-dirichlet0.3", "lenet5")]
     sticky = [one for one in ours if (one.method, one.k) == ("sticky", 10)]
     plain = {one.seed: settled_accuracy(one) for one in ours if one.method == "fedavg"}
-    shown = cells(table, 0, "sticky, k=10, x=3")
+    shown = cells(table, DIRICHLET, "sticky, k=10, x=3")
     assert shown[0].startswith(f"{fmean(map(settled_accuracy, sticky)):.3f} ± ")
     difference = fmean(settled_accuracy(one) - plain[one.seed] for one in sticky)
     assert shown[1].startswith(f"{100 * difference:+.1f} ± ")
-    assert shown[2].startswith(f"{fmean(rollbacks_per_request(one) or 0.0 for one in sticky):.3f}")
-    assert shown[4] == "0.950 ± 0"
-    assert cells(table, 0, "fedAvg 1/k, k=10")[4] == "-", "who has no clusters has no spread"
+    assert shown[2:5] == ["0.950 ± 0", "1.50 ± 0", "2.00 ± 0"], "spread, and Δ for half and for all"
+    assert cells(table, DIRICHLET, "fedAvg 1/k, k=10")[2:5] == ["-"] * 3, "who has no clusters has no spread"
     rows = csv.DictReader(io.StringIO(table.csv()))
     [value] = [
         row
@@ -71,6 +72,15 @@ def test_numbers_are_those_of_the_runs_beside_fedavg_of_the_same_seed() -> None:
         and row["quantity"] == "settled-difference-to-fedavg"
     ]
     assert float(value["ours"]) == pytest.approx(difference)
+
+
+def test_requests_of_skewed_clients_are_counted() -> None:
+    points = grid.packaged("skew-requests").points()
+    lines = made(points)
+    table = studies.study_table(studies.SKEW_REQUESTS, points, lines)
+    ours = [one for one in lines if (one.row, one.method, one.k) == ("MNIST-iid", "published", 4)]
+    found = fmean(rollbacks_per_request(one) or 0.0 for one in ours if one.network == "lenet5")
+    assert cells(table, 0, "published, k=4, x=3")[1].startswith(f"{found:.3f} ± ")
 
 
 def test_the_worst_is_of_all_seeds() -> None:
