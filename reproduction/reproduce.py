@@ -207,6 +207,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "rollbacks where clients hold different labels", _study("skew-requests"), "skew-requests"
     ),
     "large-k": Artefact("what brings accuracy back at large k", _study("large-k"), "large-k"),
+    "last-batch": Artefact("large k without a last batch of four images", _study("last-batch"), "last-batch"),
     "trade-off": Artefact("accuracy, rollbacks and odds against Δ and s", _trade_off, "trade-off"),
     BACKDOOR: Artefact("what is left of a leaver's backdoor after each kind of answer", _backdoor),
     WORK: Artefact("client-epochs per request over many streams", _work),

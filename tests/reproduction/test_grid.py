@@ -14,7 +14,17 @@ from reproduction.lines import PLAIN, PaperRow
 from tests.refusals import refuses
 from tests.reproduction.small import TOML, written
 
-PACKAGED = ("lenet5", "resnet-mini", "convnet", "storage", "skew", "skew-requests", "large-k", "trade-off")
+PACKAGED = (
+    "lenet5",
+    "resnet-mini",
+    "convnet",
+    "storage",
+    "skew",
+    "skew-requests",
+    "large-k",
+    "last-batch",
+    "trade-off",
+)
 
 
 @pytest.mark.parametrize("name", PACKAGED)
