@@ -152,11 +152,12 @@ def frame(panel: Axes) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def not_run(panel: Axes) -> None:
-    """Say that there is nothing, where a reader would look for something."""
+def not_run(panel: Axes, *, shared_axis: bool = False) -> None:
+    """Say that there is nothing, where a reader would look for something; an axis shared with others stays."""
     panel.text(0.5, 0.5, NOT_RUN, transform=panel.transAxes, ha="center", va="center", color="0.35")
-    panel.set_yticks([])
     panel.grid(visible=False)
+    if not shared_axis:
+        panel.set_yticks([])
 
 
 def titled(row: RowName) -> str:
