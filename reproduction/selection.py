@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from disavow.compare.report import Estimate
-from reproduction.lines import UNCLUSTERED, Line, Method, Network
+from reproduction.lines import PLAIN, UNCLUSTERED, Line, Method, Network
 
 XS = (2, 3, 4)
 """The degrees of deniability of the paper; its cells are means over them."""
@@ -97,8 +97,12 @@ class Selection:
         return cell_of(found, possible_xs(method, k))
 
     def baseline(self, line: Line, method: Method = "fedavg") -> Line | None:
-        """The run of a baseline on the same row with the same seed, and so with the same requests."""
-        same = (found for found in self.runs(line.row, method) if found.seed == line.seed)
+        """The run of a baseline on the same row with the same seed, and so with the same requests.
+
+        A random 1/k of the clients is that of the run's own k.
+        """
+        k = 1 if method in PLAIN else line.k
+        same = (found for found in self.runs(line.row, method, k) if found.seed == line.seed)
         return next(same, None)
 
     @property

@@ -33,14 +33,15 @@ from reproduction.table import NETWORKS, TITLES, Show, Table, Value, provenance,
 
 @dataclass(frozen=True)
 class Column:
-    """What a table shows of each run. With `fedavgs`, its difference to that of fedAvg's run of the same seed."""
+    """What a table shows of each run. With `baselines`, its difference to `baseline`'s run of the same seed."""
 
     heading: str
     name: str
     """Of the quantity in the CSV."""
     quantity: Quantity
     show: Show
-    fedavgs: Callable[[Line], float] | None = None
+    baselines: Callable[[Line], float] | None = None
+    baseline: Method = "fedavg"
     worst: bool = False
     """The least over seeds, in place of the mean."""
 
@@ -59,6 +60,14 @@ _ACCURACY = (
     Column("accuracy", "settled-accuracy", settled_accuracy, share),
     Column("minus fedAvg's", "settled-difference-to-fedavg", settled_accuracy, points, settled_accuracy),
 )
+_OVER_SAMPLED = Column(
+    "minus 1/k",
+    "settled-difference-to-fedavg-sampled",
+    settled_accuracy,
+    points,
+    settled_accuracy,
+    "fedavg-sampled",
+)
 _ANSWERS = (
     Column("rollbacks a request", "rollbacks-per-request", rollbacks_per_request, share),
     Column("work a request", "client-epochs-per-request", client_epochs_per_request, amount),
@@ -67,6 +76,7 @@ _SETTLED = f"*accuracy*: mean over the last {SETTLED} rounds. ± is half of Stud
 _VALIDATION = (
     "Accuracy is measured on a tenth of the training data that no client holds; the test set plays no part. "
 )
+_MINUS_SAMPLED = "*minus 1/k*: minus that of fedAvg 1/k, seed by seed. "
 _WORK = "*work*: client-epochs, mean over requests. "
 _WIDTH = (
     "*spread*: mean over clusters of the largest distance between two members, as a multiple of that of random "
@@ -82,12 +92,13 @@ _TWO_LABELS = "*two labels*: every client holds two."
 SKEW = Study(
     "skew",
     "Clients with different labels",
-    f"Nobody leaves. {_SETTLED}{_WIDTH}*Δ for half*, *for all*: a relative Δ at which half of the clients, or all, "
-    "could leave without a rollback, by the widest cluster that held each. *distance*: L2, of the last model to "
-    "fedAvg's. "
-    f"{_SKEW_METHODS}; *fedAvg 1/k*: a random 1/k of the clients in each round. {_TWO_LABELS}",
+    f"Nobody leaves. {_SETTLED}{_MINUS_SAMPLED}{_WIDTH}*Δ for half*, *for all*: a relative Δ at which half of the "
+    "clients, or all, could leave without a rollback, by the widest cluster that held each. *distance*: L2, of the "
+    f"last model to fedAvg's. {_SKEW_METHODS}; *fedAvg 1/k*: a random 1/k of the clients in each round. "
+    f"{_TWO_LABELS}",
     (
         *_ACCURACY,
+        _OVER_SAMPLED,
         Column("spread", "spread-over-random-groups", width_over_random, amount),
         Column("Δ for half", "delta-for-half", delta_for_half, amount),
         Column("for all", "delta-for-all", delta_for_all, amount),
@@ -106,13 +117,15 @@ LARGE_K = Study(
     "large-k",
     "Accuracy at large k",
     f"{_SETTLED}{_VALIDATION}*mean of {MEAN_OF}*: the same of the mean of the newest {MEAN_OF} models, minus that "
-    "of fedAvg's models as they are. *worst*: of all seeds. *fedAvg 1/k*: a random 1/k of the clients in each "
-    "round, without clusters. Nobody leaves. Statistics are those of batch norm, which LeNet5 does not have.",
+    f"of fedAvg's models as they are. *worst*: of all seeds. {_MINUS_SAMPLED}*fedAvg 1/k*: a random 1/k of the "
+    "clients in each round, without clusters. Nobody leaves. Statistics are those of batch norm, which LeNet5 does "
+    "not have.",
     (
         *_ACCURACY,
         Column("worst", "worst-settled-difference", settled_accuracy, points, settled_accuracy, worst=True),
         Column(f"mean of {MEAN_OF}", "averaged-difference-to-fedavg", averaged_accuracy, points, settled_accuracy),
         Column("worst", "worst-averaged-difference", averaged_accuracy, points, settled_accuracy, worst=True),
+        _OVER_SAMPLED,
     ),
 )
 
@@ -228,9 +241,9 @@ def _cell(column: Column, runs: Sequence[Line], selection: Selection) -> Cell | 
     found = []
     for line in runs:
         value = column.quantity(line)
-        if value is not None and column.fedavgs is not None:
-            base = selection.baseline(line)
-            value = None if base is None or line.method == "fedavg" else value - column.fedavgs(base)
+        if value is not None and column.baselines is not None:
+            base = selection.baseline(line, column.baseline)
+            value = None if base in (None, line) else value - column.baselines(base)
         if value is not None:
             found.append((line, value))
     if not found:

@@ -62,8 +62,8 @@ def test_numbers_are_those_of_the_runs_beside_fedavg_of_the_same_seed() -> None:
     assert shown[0].startswith(f"{fmean(map(settled_accuracy, sticky)):.3f} ± ")
     difference = fmean(settled_accuracy(one) - plain[one.seed] for one in sticky)
     assert shown[1].startswith(f"{100 * difference:+.1f} ± ")
-    assert shown[2:5] == ["0.950 ± 0", "1.50 ± 0", "2.00 ± 0"], "spread, and Δ for half and for all"
-    assert cells(table, DIRICHLET, "fedAvg 1/k, k=10")[2:5] == ["-"] * 3, "who has no clusters has no spread"
+    assert shown[3:6] == ["0.950 ± 0", "1.50 ± 0", "2.00 ± 0"], "spread, and Δ for half and for all"
+    assert cells(table, DIRICHLET, "fedAvg 1/k, k=10")[2:6] == ["-"] * 4, "who has no clusters has no spread"
     rows = csv.DictReader(io.StringIO(table.csv()))
     [value] = [
         row
@@ -72,6 +72,19 @@ def test_numbers_are_those_of_the_runs_beside_fedavg_of_the_same_seed() -> None:
         and row["quantity"] == "settled-difference-to-fedavg"
     ]
     assert float(value["ours"]) == pytest.approx(difference)
+
+
+def test_clusters_are_beside_a_random_share_of_the_same_k_and_seed() -> None:
+    lines = made(SKEW)
+    table = studies.study_table(studies.SKEW, SKEW, lines)
+    here = [one for one in lines if (one.row, one.network) == ("MNIST-dirichlet0.3", "lenet5")]
+    gained = {}
+    for k in (4, 10):
+        sampled = {one.seed: settled_accuracy(one) for one in here if (one.method, one.k) == ("fedavg-sampled", k)}
+        published = [one for one in here if (one.method, one.k) == ("published", k)]
+        gained[k] = 100 * fmean(settled_accuracy(one) - sampled[one.seed] for one in published)
+        assert cells(table, DIRICHLET, f"published, k={k}, x=3")[2].startswith(f"{gained[k]:+.1f} ± ")
+    assert f"{gained[4]:+.1f}" != f"{gained[10]:+.1f}", "or nothing would tell which k it is beside"
 
 
 def test_requests_of_skewed_clients_are_counted() -> None:
