@@ -145,6 +145,19 @@ def arranged(
     return drawn
 
 
+def whisker(panel: Axes, where: float, mean: float, interval: float | None, look: Look) -> None:
+    """Draw a mean with its interval, half of which is given; none with one seed."""
+    panel.errorbar(
+        [where],
+        [mean],
+        yerr=None if interval is None else [[interval], [interval]],
+        elinewidth=0.9,
+        capsize=1.5,
+        markersize=3.6,
+        **{**look, "linestyle": "none"},
+    )
+
+
 def frame(panel: Axes) -> None:
     """No box, a light grid behind."""
     panel.grid(color="0.9", linewidth=0.5)
@@ -184,15 +197,23 @@ _TITLE = 100
 """Characters that fit above a figure."""
 
 
-def made_of(selection: Selection, what: str) -> str:
-    """The title of a figure: what it shows, of which network, from how many seeds, on which device."""
+def made_of(selection: Selection, what: str, intervals: str = "") -> str:
+    """The title of a figure: what it shows, of which network, from how many seeds, on which device.
+
+    Args:
+        selection: The runs that it is made of.
+        what: It shows.
+        intervals: How those over seeds are drawn.
+
+    """
     if not selection.lines:
         return what
     rows = selection.distinct(lambda line: line.row)
     seeds = number_of_seeds({line.seed for line in selection.lines if line.row == row} for row in rows)
+    over_seeds = ", ".join(filter(None, (f"mean over {seeds} seeds", intervals)))
     said = [
         NETWORKS[selection.lines[0].network],
-        f"seed {selection.seeds[0]}" if len(selection.seeds) == 1 else f"mean over {seeds} seeds",
+        f"seed {selection.seeds[0]}" if len(selection.seeds) == 1 else over_seeds,
         ", ".join(selection.distinct(lambda line: line.device)),
     ]
     rest = "; ".join([*said, "quick runs"] if selection.quick else said)

@@ -1,13 +1,19 @@
-"""The paper's figures and ours. Each is written as PNG and SVG; `path` is without a suffix."""
+"""The paper's figures and ours. Each is written as PNG and SVG; `path` is without a suffix.
+
+Curves are means over seeds. At the right of a panel, behind the curves, are Student's 95 % intervals of their ends.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from disavow.audit.intervals import Interval
 from reproduction import drawing, series
+from reproduction.accuracy_figure import accuracy_by_k
 from reproduction.composed_odds_figure import composed_odds
 from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, PANELS, Look
 from reproduction.lines import Line, Method, Network, RowName
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "accuracy_by_k",
     "accuracy_curves",
     "composed_odds",
     "distance_to_fedavg",
@@ -40,6 +47,9 @@ Values = Callable[[Line], Sequence[float] | None]
 _Spent = Literal["seconds", "client_epochs"]
 _EVERY = 8
 """Rounds between two markers."""
+_WHISKERS = "at the right 95 % intervals"
+_ENDS_FROM, _ENDS_APART = 3, 2.2
+"""Rounds between the last one and the first interval, and between two intervals."""
 _EARLY = 0.2
 """Share of the rounds, the first, whose accuracies may lie below their panel: they would flatten all others."""
 
@@ -79,12 +89,16 @@ def distance_to_fedavg(lines: Iterable[Line], path: Path, *, network: Network = 
 
 def _curves(selection: Selection, method: Method) -> Figure:
     def draw(panel: Axes, row: RowName) -> bool:
-        found = _baselines(panel, selection, row, series.served)
+        ends = _Ends(series.served)
+        found = _baselines(panel, selection, row, ends)
         for k in CLUSTERS:
+            runs = selection.runs(row, method, k)
             for x in DENIABILITY:
-                runs = [line for line in selection.runs(row, method, k) if line.x == x]
-                found.append(_line(panel, series.mean(runs, series.served), k, DENIABILITY[x]))
+                of_x = [line for line in runs if line.x == x]
+                found.append(_line(panel, series.mean(of_x, series.served), k, DENIABILITY[x]))
+            ends.add(runs, CLUSTERS[k])
         later = [value for one in found for value in one[int(_EARLY * len(one)) :]]
+        later += ends.draw(panel, max(map(len, found)))
         if later:
             room = 0.06 * (max(later) - min(later)) + 1e-3
             panel.set_ylim(min(later) - room, max(later) + room)
@@ -96,7 +110,7 @@ def _curves(selection: Selection, method: Method) -> Figure:
         *drawing.cluster_samples(selection),
         *(drawing.sample(f"x = {x}", color="0.3", **look) for x, look in DENIABILITY.items() if x in run),
     ]
-    title = drawing.made_of(selection, f"Test accuracy of the model in use, {TITLES[method]}")
+    title = drawing.made_of(selection, f"Test accuracy of the model in use, {TITLES[method]}", _WHISKERS)
     return drawing.arranged(title, ("rounds trained", "test accuracy"), draw, legend, _rows(selection))
 
 
@@ -108,15 +122,18 @@ def _by_cluster(selection: Selection, labels: tuple[str, str], values: Values, *
     steps: Look = {"drawstyle": "steps-post"} if grows else {}
 
     def draw(panel: Axes, row: RowName) -> bool:
-        found = _baselines(panel, selection, row, values, steps)
+        ends = _Ends(values)
+        found = _baselines(panel, selection, row, ends, steps)
         for method, stroke in METHODS.items():
             for k in CLUSTERS:
                 runs = selection.runs(row, method, k)
                 found.append(_line(panel, series.mean(runs, values), k, {**stroke, **steps}))
+                ends.add(runs, {**CLUSTERS[k], **stroke})
         if grows and any(value > 0 for one in found for value in one):
             panel.set_yscale("log", nonpositive="mask")
         elif any(found):
             panel.set_ylim(bottom=0)
+        ends.draw(panel, max(map(len, found)), above=panel.get_ylim()[0])
         return any(found)
 
     legend = [
@@ -124,8 +141,36 @@ def _by_cluster(selection: Selection, labels: tuple[str, str], values: Values, *
         *drawing.method_samples(selection),
         *drawing.cluster_samples(selection),
     ]
-    title = drawing.made_of(selection, labels[0])
+    title = drawing.made_of(selection, labels[0], _WHISKERS)
     return drawing.arranged(title, ("round", labels[1]), draw, legend, _rows(selection))
+
+
+class _Ends:
+    """The intervals over seeds at the ends of curves: whiskers beside each other, at the right of a panel."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self._found: list[tuple[float, Interval, Look]] = []
+
+    def add(self, runs: Sequence[Line], look: Look) -> None:
+        """Keep the end of a curve, where several seeds tell of it."""
+        found = series.at_the_end(runs, self.values)
+        if found is not None and found.interval is not None and any(found.values):
+            self._found.append((found.mean, found.interval, look))
+
+    def draw(self, panel: Axes, last: int, *, above: float = -math.inf) -> list[float]:
+        """Draw them behind the last round, but nothing below a limit; where they begin and end."""
+        for place, (mean, interval, look) in enumerate(self._found):
+            low = min(mean, max(interval.low, above))
+            panel.errorbar(
+                [last + _ENDS_FROM + _ENDS_APART * place],
+                [mean],
+                yerr=[[mean - low], [interval.high - mean]],
+                elinewidth=0.8,
+                capsize=1.2,
+                **{"marker": "_", **look, "linestyle": "none", "zorder": 6},
+            )
+        return [limit for _, interval, _ in self._found for limit in (interval.low, interval.high)]
 
 
 def _rows(selection: Selection) -> tuple[RowName, ...]:
@@ -133,10 +178,14 @@ def _rows(selection: Selection) -> tuple[RowName, ...]:
 
 
 def _baselines(
-    panel: Axes, selection: Selection, row: RowName, values: Values, more: Look | None = None
+    panel: Axes, selection: Selection, row: RowName, ends: _Ends, more: Look | None = None
 ) -> list[Sequence[float]]:
-    found = {method: series.mean(selection.runs(row, method), values) for method in BASELINES}
-    return [_plot(panel, found[method], {**look, **(more or {})}) for method, look in BASELINES.items()]
+    found = []
+    for method, look in BASELINES.items():
+        runs = selection.runs(row, method)
+        found.append(_plot(panel, series.mean(runs, ends.values), {**look, **(more or {})}))
+        ends.add(runs, look)
+    return found
 
 
 def _line(panel: Axes, values: Sequence[float], k: int, stroke: Look) -> Sequence[float]:

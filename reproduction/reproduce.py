@@ -100,6 +100,10 @@ def _curves(results: Results, out: Path, network: Network) -> list[Path]:
     ]
 
 
+def _accuracy_by_k(results: Results, out: Path, network: Network) -> list[Path]:
+    return list(figures.accuracy_by_k(results.lines(), out / "accuracy-by-k", network=network))
+
+
 def _unlearning_time(results: Results, out: Path, network: Network) -> list[Path]:
     return figures.unlearning_time(results.lines(), out / "unlearning-time", network=network)
 
@@ -199,6 +203,7 @@ ARTEFACTS: dict[str, Artefact] = {
     **_tables_of("resnet-mini", "resnet", "ResNet-mini"),
     **_tables_of("convnet", "convnet", "ConvNet"),
     "accuracy-curves": Artefact("accuracy over rounds", _curves, "convnet", "convnet"),
+    "accuracy-by-k": Artefact("accuracy minus FedAvg's by k", _accuracy_by_k, "convnet", "convnet"),
     "unlearning-time": Artefact("time spent on requests over rounds", _unlearning_time, "convnet", "convnet"),
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),

@@ -96,6 +96,15 @@ class Selection:
             return None
         return cell_of(found, possible_xs(method, k))
 
+    def difference(self, row: str, method: Method, k: int, quantity: Callable[[Line], float]) -> Cell | None:
+        """A cell of differences to FedAvg's run of the same seed; nothing where either was not run."""
+        found = [
+            (line, quantity(line) - quantity(fedavg))
+            for line in self.runs(row, method, k)
+            if (fedavg := self.baseline(line)) is not None
+        ]
+        return cell_of(found, possible_xs(method, k)) if found else None
+
     def baseline(self, line: Line, method: Method = "fedavg") -> Line | None:
         """The run of a baseline on the same row with the same seed, and so with the same requests.
 

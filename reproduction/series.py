@@ -7,6 +7,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Literal
 
+from disavow.compare.report import Estimate
 from reproduction.lines import Line
 
 Series = list[float]
@@ -57,3 +58,13 @@ def mean(lines: Iterable[Line], series: Callable[[Line], Sequence[float] | None]
     """The mean of several runs, round by round, as far as all of them go."""
     found = [one for line in lines if (one := series(line))]
     return [fmean(values) for values in zip(*found, strict=False)]
+
+
+def at_the_end(lines: Iterable[Line], series: Callable[[Line], Sequence[float] | None]) -> Estimate | None:
+    """The last value that every run has: one for each seed, as a mean over x. None without runs."""
+    found = [(line.seed, one) for line in lines if (one := series(line))]
+    if not found:
+        return None
+    last = min(len(one) for _, one in found) - 1
+    seeds = sorted({seed for seed, _ in found})
+    return Estimate(tuple(fmean(one[last] for of, one in found if of == seed) for seed in seeds))

@@ -11,7 +11,7 @@ from reproduction import drawing
 from reproduction.drawing import ANY
 from reproduction.lines import Line, Method, Network
 from reproduction.quantities import settled_accuracy
-from reproduction.selection import Selection, cell_of, select
+from reproduction.selection import Selection, select
 from reproduction.table import NETWORKS, TITLES
 
 if TYPE_CHECKING:
@@ -75,24 +75,11 @@ def _panel(panel: Axes, selection: Selection, data: str, k: int) -> bool:
     any_drawn = False
     for at, (method, look) in enumerate(zip(METHODS, ANY, strict=False)):
         for place, partition in enumerate(PARTITIONS):
-            lost = [
-                (line, 100 * (settled_accuracy(line) - settled_accuracy(fedavg)))
-                for line in selection.runs(f"{data}-{partition}", method, k)
-                if (fedavg := selection.baseline(line)) is not None
-            ]
-            if not lost or {line.seed for line, _ in lost} != set(selection.seeds):
+            lost = selection.difference(f"{data}-{partition}", method, k, settled_accuracy)
+            if lost is None or lost.seeds != selection.seeds:
                 continue
-            cell = cell_of(lost, ())
             where = place + _APART * (at - (len(METHODS) - 1) / 2)
-            panel.errorbar(
-                [where],
-                [cell.mean],
-                yerr=None if cell.interval is None else [[cell.interval], [cell.interval]],
-                elinewidth=0.9,
-                capsize=1.5,
-                markersize=3.6,
-                **{**look, "linestyle": "none"},
-            )
+            drawing.whisker(panel, where, 100 * lost.mean, lost.interval and 100 * lost.interval, look)
             any_drawn = True
     if any_drawn:
         panel.axhline(0.0, color="black", linewidth=0.8)

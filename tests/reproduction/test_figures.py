@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -60,6 +62,7 @@ TRADE_OFF = [
 ]
 
 MAKES: dict[str, Make] = {
+    "accuracy-by-k": lambda path: figures.accuracy_by_k(RUNS, path),
     "accuracy-curves": lambda path: figures.accuracy_curves(RUNS, path),
     "unlearning-time": lambda path: figures.unlearning_time(RUNS, path),
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg(RUNS, path),
@@ -71,6 +74,7 @@ MAKES: dict[str, Make] = {
     "trade-off": lambda path: figures.trade_off(TRADE_OFF, path),
 }
 EMPTY: dict[str, Make] = {
+    "accuracy-by-k": lambda path: figures.accuracy_by_k([], path),
     "accuracy-curves": lambda path: figures.accuracy_curves([], path),
     "unlearning-time": lambda path: figures.unlearning_time([], path),
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg([], path),
@@ -153,6 +157,7 @@ def test_a_figure_of_nothing_says_not_run(name: str, tmp_path: Path, drawn: list
 
 
 SMALL: dict[str, Make] = {
+    "accuracy-by-k": lambda path: figures.accuracy_by_k(quick(RUNS), path),
     "accuracy-curves": lambda path: figures.accuracy_curves(quick(RUNS), path),
     "unlearning-time": lambda path: figures.unlearning_time(quick(RUNS), path),
     "distance-to-fedavg": lambda path: figures.distance_to_fedavg(quick(RUNS), path),
@@ -224,6 +229,47 @@ def test_curves_are_in_the_papers_arrangement_and_hold_what_was_run(tmp_path: Pa
     ]
     for said in ("sticky", "ConvNet", "seed 1", "NVIDIA H200"):
         assert said in figure.get_suptitle()
+
+
+def test_curves_have_the_intervals_of_their_ends_over_seeds_beside_them(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    seeds = grid(network="convnet", seeds=(1, 2, 3), rows=("MNIST-iid",))
+    figures.accuracy_curves(seeds, tmp_path / "curves")
+    axes = panel(drawn[0], "MNIST, iid")
+    fedavg, _, of_four, *_ = axes.containers
+    assert len(axes.containers) == 2 + 4, "baselines, and every k"
+    for container, (method, k) in ((fedavg, ("fedavg", 1)), (of_four, ("published", 4))):
+        by_seed = [
+            fmean(series.served(one)[-1] for one in seeds if (one.method, one.k, one.seed) == (method, k, seed))
+            for seed in (1, 2, 3)
+        ]
+        half = 4.302652729911275 * stdev(by_seed) / 3**0.5  # Student's, with two degrees of freedom
+        assert heights(container[0]) == [pytest.approx(fmean(by_seed))]
+        assert whiskers(container) == pytest.approx([fmean(by_seed) - half, fmean(by_seed) + half])
+    assert "3 seeds, at the right 95 % intervals" in drawn[0].get_suptitle()
+
+
+def test_curves_of_one_seed_have_no_intervals(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.accuracy_curves(RUNS, tmp_path / "curves")
+    figures.distance_to_fedavg(RUNS, tmp_path / "distance")
+    for figure in drawn:
+        assert not any(axes.containers for axes in figure.axes)
+        assert "interval" not in figure.get_suptitle()
+
+
+def test_intervals_of_what_was_spent_stay_on_a_logarithmic_axis(tmp_path: Path, drawn: list[Figure]) -> None:
+    seeds = grid(network="convnet", seeds=(1, 2, 3), rows=("MNIST-iid",))
+    figures.unlearning_time(seeds, tmp_path / "time")
+    axes = panel(drawn[1], "MNIST, iid")
+    assert axes.containers
+    assert all(low > 0 for low, _ in map(whiskers, axes.containers))
+
+
+def whiskers(container: Container) -> list[float]:
+    """Where a whisker begins and ends."""
+    [[bar]] = [drawn_bars.get_segments() for drawn_bars in container[2]]
+    return [float(end[1]) for end in bar]
 
 
 def test_everything_after_the_first_rounds_is_in_view(tmp_path: Path, drawn: list[Figure]) -> None:
@@ -350,6 +396,20 @@ def test_bars_of_storage_bear_their_megabytes(tmp_path: Path, drawn: list[Figure
         assert f"{eraser.bytes.total / 1e6:,.0f}" in shown
     assert shown.count("not run") == 6
     assert drawn[0].axes[0].get_yscale() == "log"
+
+
+def test_each_k_has_its_difference_to_fedavg_of_the_same_seed(tmp_path: Path, drawn: list[Figure]) -> None:
+    seeds = grid(seeds=(1, 2, 3), rows=("MNIST-iid",))
+    figures.accuracy_by_k(seeds, tmp_path / "by-k", network="lenet5")
+    axes = panel(drawn[0], "MNIST, iid")
+    assert len(axes.containers) == 4 * 4, "every method and k"
+    plain = {one.seed: settled_accuracy(one) for one in seeds if one.method == "fedavg"}
+    sticky = [one for one in seeds if (one.method, one.k) == ("sticky", 10)]
+    assert len(sticky) == 3 * 3
+    lost = 100 * fmean(settled_accuracy(one) - plain[one.seed] for one in sticky)
+    assert any(point == pytest.approx(lost) for point in points(axes))
+    assert labels(drawn[0]) == ["fedAvg 1/k", "published", "sticky", "sticky s=3"]
+    assert "95 % intervals" in drawn[0].get_suptitle()
 
 
 def test_skew_shows_what_each_method_loses_at_each_partition_with_its_interval_over_seeds(

@@ -57,3 +57,16 @@ def test_a_mean_goes_as_far_as_all_runs_do_and_passes_over_those_without() -> No
     assert series.mean(runs, series.distance) == [2.0, 3.0]
     assert series.mean([], series.distance) == []
     assert series.mean(runs[2:], series.distance) == []
+
+
+def test_the_end_is_the_last_value_that_all_runs_have_one_for_each_seed() -> None:
+    runs = [
+        replace(RUN, seed=1, x=2, distance_to_fedavg=(1.0, 2.0, 9.0)),
+        replace(RUN, seed=1, x=3, distance_to_fedavg=(1.0, 4.0)),
+        replace(RUN, seed=2, distance_to_fedavg=(1.0, 5.0, 9.0)),
+        replace(RUN, seed=3, distance_to_fedavg=None),
+    ]
+    found = series.at_the_end(runs, series.distance)
+    assert found is not None
+    assert found.values == (3.0, 5.0)
+    assert series.at_the_end(runs[3:], series.distance) is None
