@@ -22,8 +22,8 @@ def reproduce(
         typer.Argument(
             metavar="NAME...",
             help="Of lenet5-accuracy, lenet5-time, lenet5-answers, the same of resnet- and convnet-, "
-            "accuracy-curves, unlearning-time, storage, distance-to-fedavg, skew, skew-requests, large-k, "
-            "last-batch, trade-off, backdoor, work, purge-work, odds; or all.",
+            "accuracy-by-k, accuracy-curves, unlearning-time, storage, distance-to-fedavg, skew, skew-requests, "
+            "large-k, last-batch, trade-off, backdoor, work, purge-work, odds; or all.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="A small version on embedded digits, for a CPU.")] = False,
@@ -69,6 +69,10 @@ def reproduce(
     render_only: Annotated[
         bool, typer.Option("--render-only", help="Run nothing; what was not run says so.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Run nothing; count the runs that are made and those that are missing."),
+    ] = False,
     edition: Annotated[
         int,
         typer.Option(
@@ -83,6 +87,8 @@ def reproduce(
     interrupted goes on where it was, and finished runs are never repeated.
 
     **Example:** `python -m reproduction all --quick`
+
+    **Example:** `python -m reproduction all --dry-run`
 
     **Example:** `DISAVOW_DATA_DIR=data python -m reproduction lenet5-accuracy lenet5-time --row MNIST-iid`
     """
@@ -103,6 +109,7 @@ def reproduce(
         work=work,
         render_only=render_only,
         edition=edition,
+        dry_run=dry_run,
     )
     command.reproduce(options, as_json=json)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast, get_args
@@ -18,10 +18,11 @@ from disavow.engines.factory import device_of
 from disavow.erasure.plan import Federation
 from disavow.errors import ConfigError
 from disavow.ledger.files import write_durably
-from reproduction import backdoor, campaign, grid, growth, purge_work, work, work_report
+from reproduction import backdoor, campaign, grid, growth, odds_lines, purge_work, work, work_report
 from reproduction.campaign import Places
 from reproduction.grid import Grid, Point
 from reproduction.lines import EDITION, Line, Network, Round, RowName
+from reproduction.remaining import Planned, Remaining, remaining
 from reproduction.reproduce import (
     BACKDOOR,
     ODDS,
@@ -59,6 +60,7 @@ class ReproductionOptions:
     work: Path | None
     render_only: bool
     edition: int
+    dry_run: bool = False
 
 
 def reproduce(options: ReproductionOptions, *, as_json: bool) -> None:
@@ -69,6 +71,9 @@ def reproduce(options: ReproductionOptions, *, as_json: bool) -> None:
     kept = Results(
         options.results, options.quick, lambda note: console.print(f"note: {note}"), edition=options.edition
     )
+    if options.dry_run:
+        _show(remaining(_planned(options, made, kept)), as_json=as_json)
+        return
     try:
         if not options.render_only:
             _run(options, made, kept, console)
@@ -92,7 +97,10 @@ def _check(options: ReproductionOptions) -> None:
     require(bool(options.names) or options.grid is not None, "grid", "not set", "a file, where no NAME is given")
     current = options.edition == EDITION or options.render_only
     require(current, "edition", options.edition, f"{EDITION}; older ones with --render-only")
+    require(not (options.dry_run and options.render_only), "dry-run", "set", "not with --render-only")
     device_of(EngineSettings.model_validate({"device": options.device}))
+    if options.dry_run:
+        return
     for folder in (options.results, options.out):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,16 +110,13 @@ def _check(options: ReproductionOptions) -> None:
 
 def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results, console: Console) -> None:
     """Everything that has to be run for these artefacts, and for a grid of the user's."""
-    grids = grids_of(made.values(), cast("Network | None", options.network))
-    if options.grid is not None:
-        grids.append(grid.load(options.grid))
-    points = {point.key: point for each in grids for point in chosen_points(each, options)}
-    workroom = options.work or options.out / ".work"
+    points = _grid_points(options, made)
+    paths = _places(options)
+    workroom = paths.workroom
     workroom.mkdir(parents=True, exist_ok=True)
     if points:
-        paths = Places(options.results, workroom)
-        with loading(console) as on_progress, Watch(console, list(points.values()), paths) as watch:
-            campaign.run(list(points.values()), paths, watch, on_progress=on_progress, jobs=options.jobs)
+        with loading(console) as on_progress, Watch(console, points, paths) as watch:
+            campaign.run(points, paths, watch, on_progress=on_progress, jobs=options.jobs)
     if WORK in made:
         report = work.measure(_PAPER, epochs=_EPOCHS, streams=options.streams, seed=1)
         work_report.write(kept.work_file, report)
@@ -126,6 +131,43 @@ def _run(options: ReproductionOptions, made: dict[str, Artefact], kept: Results,
         _run_backdoor(options, kept, workroom, console)
     if ODDS in made:
         _run_odds(options, kept, workroom, console)
+
+
+def _places(options: ReproductionOptions) -> Places:
+    return Places(options.results, options.work or options.out / ".work")
+
+
+def _planned(options: ReproductionOptions, made: dict[str, Artefact], kept: Results) -> Iterator[Planned]:
+    """Every run that these artefacts need, made or not."""
+    points = _grid_points(options, made)
+    found: set[str] = set(campaign.finished(_places(options), points, kept.on_note))
+    for point in points:
+        done = point.key in found
+        yield Planned(point.study, point.network, done, 0.0 if done else campaign.effort(point))
+    if BACKDOOR in made:
+        found = {line.key for line in backdoor.read(kept.backdoor_file, kept.on_note)}
+        for one in _backdoor_points(options):
+            yield Planned(BACKDOOR, one.network, one.key in found, 2.0 * one.settings.rounds)
+    if ODDS in made:
+        found = {line.key for line in odds_lines.read(kept.odds_file, kept.on_note)}
+        for each in _odds_points(options):
+            yield Planned(ODDS, each.study.network, each.key in found, 2.0 * each.study.rounds)
+
+
+def _show(left: list[Remaining], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"remaining": [asdict(each) for each in left]})
+        return
+    for each in left:
+        results().print(str(each))
+
+
+def _grid_points(options: ReproductionOptions, made: dict[str, Artefact]) -> list[Point]:
+    """The runs of the grids, each once; those of a grid of the user's, too."""
+    grids = grids_of(made.values(), cast("Network | None", options.network))
+    if options.grid is not None:
+        grids.append(grid.load(options.grid))
+    return list({point.key: point for each in grids for point in chosen_points(each, options)}.values())
 
 
 def chosen_points(each: Grid, options: ReproductionOptions) -> list[Point]:
@@ -144,13 +186,16 @@ def chosen_points(each: Grid, options: ReproductionOptions) -> list[Point]:
     ]
 
 
-def _run_backdoor(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
+def _backdoor_points(options: ReproductionOptions) -> list[backdoor.BackdoorPoint]:
     study = backdoor.QUICK if options.quick else backdoor.Study()
     if options.seeds:
         study = replace(study, seeds=options.seeds)
-    points = [p for p in study.points(device=options.device) if not options.rows or p.row in options.rows]
+    return [p for p in study.points(device=options.device) if not options.rows or p.row in options.rows]
+
+
+def _run_backdoor(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
     backdoor.run(
-        points,
+        _backdoor_points(options),
         kept.backdoor_file,
         workroom,
         on_point=lambda point, line: console.print(f"{point}: success {line.before:.3f}, then {line.after:.3f}"),
@@ -158,11 +203,15 @@ def _run_backdoor(options: ReproductionOptions, kept: Results, workroom: Path, c
     )
 
 
-def _run_odds(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
+def _odds_points(options: ReproductionOptions) -> list[growth.Point]:
     studies = [growth.QUICK, *growth.QUICK_AFTER] if options.quick else [growth.Study(), *growth.AFTER]
     if options.seeds:
         studies = [replace(study, seeds=options.seeds) for study in studies]
-    points = [point for study in studies for point in study.points(device=options.device)]
+    return [point for study in studies for point in study.points(device=options.device)]
+
+
+def _run_odds(options: ReproductionOptions, kept: Results, workroom: Path, console: Console) -> None:
+    points = _odds_points(options)
     with loading(console) as on_progress, Bar(console, "federations", len(points)) as shown:
         growth.run(
             points,

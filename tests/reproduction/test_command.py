@@ -62,6 +62,31 @@ def test_a_grid_of_ones_own_is_run_once_and_shown(tmp_path: Path) -> None:
     assert "0.964" in table, "the paper's cell stands beside ours"
 
 
+def test_a_dry_run_counts_what_is_made_and_what_is_missing_and_writes_nothing(tmp_path: Path) -> None:
+    before = run(*grid_of(tmp_path, FEWER), "--dry-run", cwd=tmp_path)
+    assert before.returncode == 0, before.stderr
+    assert before.stdout.startswith("paper, lenet5: 0 of 4 runs are made; at most about ")
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "build").exists()
+
+    assert run(*grid_of(tmp_path, FEWER), cwd=tmp_path).returncode == 0
+    after = run(*grid_of(tmp_path, FEWER), "--dry-run", cwd=tmp_path)
+    assert after.stdout == "paper, lenet5: 4 of 4 runs are made\n"
+
+
+def test_a_dry_run_counts_studies_with_lines_of_their_own(tmp_path: Path) -> None:
+    counted = run("backdoor", "odds", "--quick", "--dry-run", "--json", cwd=tmp_path)
+    backdoors, odds = json.loads(counted.stdout)["remaining"]
+    assert backdoors == {"study": "backdoor", "network": "lenet5", "runs": 5, "made": 0, "rounds": 5 * 2 * 6}
+    assert (odds["study"], odds["made"]) == ("odds", 0)
+
+
+def test_a_dry_run_cannot_be_of_what_is_only_rendered(tmp_path: Path) -> None:
+    done = run("skew", "--dry-run", "--render-only", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--dry-run is set; allowed: not with --render-only" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("network", "made"),
     [(None, {"lenet5", "resnet-mini"}), ("lenet5", {"lenet5"}), ("convnet", {"lenet5", "resnet-mini"})],

@@ -37,6 +37,13 @@ def test_packaged_grids_are_whole_and_know_a_small_version(name: str) -> None:
     assert len({point.key for point in full} | {point.key for point in small}) == len(full) + len(small)
 
 
+def test_no_run_is_of_two_studies() -> None:
+    """Its line would be in the file of one of them, and the other's table would lack it."""
+    for quick in (False, True):
+        keys = [point.key for name in PACKAGED for point in grid.packaged(name).points(quick=quick)]
+        assert len(set(keys)) == len(keys)
+
+
 def test_the_papers_grid_has_every_cell_of_its_tables() -> None:
     points = grid.packaged("lenet5").points()
     # with three representatives a cluster of four keeps enough survivors for x = 2 alone

@@ -91,7 +91,7 @@ def test_requests_of_skewed_clients_are_counted() -> None:
     points = grid.packaged("skew-requests").points()
     lines = made(points)
     table = studies.study_table(studies.SKEW_REQUESTS, points, lines)
-    ours = [one for one in lines if (one.row, one.method, one.k) == ("MNIST-iid", "published", 4)]
+    ours = [one for one in lines if (one.row, one.method, one.k) == ("MNIST-dirichlet0.3", "published", 4)]
     found = fmean(rollbacks_per_request(one) or 0.0 for one in ours if one.network == "lenet5")
     assert cells(table, 0, "published, k=4, x=3")[1].startswith(f"{found:.3f} ± ")
 
