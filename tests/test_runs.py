@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import disavow
 from disavow import config, runs
 from disavow.config import Settings
 from disavow.engines.trainer import VectorisedEngine
@@ -208,3 +210,33 @@ def test_settings_that_were_changed_after_the_start_are_refused_by_resume_and_by
     file.write_text(text.replace("rounds = ", "rounds = 1"))  # 3 becomes 13: more rounds are welcome
     assert fsck(directory) == []
     Federation.open(directory, write=True).close()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "said"),
+    [
+        ((36, 36, 33, 48), 16, None),
+        ((36, 36, 33, 48), 32, "3 of 4 clients end each epoch with at most an eighth of a batch"),
+        ((33, 33, 40, 40), 32, None),
+        ((3, 3, 3), 32, None),
+        ((9, 17, 25), 8, "3 of 3 clients end each epoch with at most an eighth of a batch"),
+        ((9, 17, 25), 4, None),
+    ],
+    ids=[
+        "rest of four of 16",
+        "rests of four and one of 32",
+        "half of them",
+        "one batch",
+        "one sample",
+        "small batches",
+    ],
+)
+def test_last_batches_that_are_small_for_most_clients_are_noted(
+    sizes: tuple[int, ...], batch_size: int, said: str | None
+) -> None:
+    clients = {f"client-{at}": (torch.zeros(size, 2), torch.zeros(size).long()) for at, size in enumerate(sizes)}
+    task = disavow.task(model=lambda: torch.nn.Linear(2, 2), clients=clients, batch_size=batch_size)
+    notes = runs.prepare(
+        config.from_values({"clustering": {"k": 1}, "deniability": {"x": 1}}, source="test"), task
+    ).notes
+    assert notes == () if said is None else notes[0].startswith(said)

@@ -77,12 +77,14 @@ class Prepared:
         loaded: The task, its model with the initial weights, and its data.
         engine: What trains it.
         trainer: What a run records of it; by default, that whoever calls made it.
+        batch_size: Samples in a batch; None where whoever calls cuts the batches.
 
     """
 
     loaded: LoadedTask
     engine: Engine
     trainer: TrainedBy = OWN_CODE
+    batch_size: int | None = None
 
     @property
     def network(self) -> nn.Module:
@@ -94,7 +96,27 @@ class Prepared:
         """What is not as it should be with the data."""
         from disavow.tasks import ImageTask
 
-        return self.loaded.task.data.notes if isinstance(self.loaded.task, ImageTask) else ()
+        of_data = self.loaded.task.data.notes if isinstance(self.loaded.task, ImageTask) else ()
+        small = _small_last_batches(map(len, self.loaded.samples.values()), self.batch_size)
+        return of_data if small is None else (*of_data, small)
+
+
+_EIGHTH = 8
+
+
+def _small_last_batches(sizes: Iterable[int], batch_size: int | None) -> str | None:
+    """Say that most clients end an epoch with a small batch; None where they do not."""
+    if batch_size is None:
+        return None
+    sizes = list(sizes)
+    small = [size for size in sizes if size > batch_size and 0 < size % batch_size <= batch_size // _EIGHTH]
+    if 2 * len(small) <= len(sizes):
+        return None
+    return (
+        f"{len(small):,} of {len(sizes):,} clients end each epoch with at most an eighth of a batch "
+        f"(training.batch_size is {batch_size}): its step counts as much as that of a whole one, so that updates "
+        "differ more and few representatives cost more accuracy; choose a size that leaves no small rest"
+    )
 
 
 def prepare(
@@ -121,7 +143,8 @@ def prepare(
         trainer = TrainedBy("settings", loaded.task.data.held)
     else:
         trainer = TrainedBy("task", frozen=frozen_digest(loaded.network))
-    return Prepared(loaded, _engine_of(settings, loaded), trainer)
+    batch_size = loaded.task.batch_size or settings.training.batch_size
+    return Prepared(loaded, _engine_of(settings, loaded), trainer, batch_size)
 
 
 def _load_task(
