@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reproduction import drawing
 from reproduction.drawing import PANELS, Look
+from reproduction.grid import packaged
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.markdown import NOT_RUN
 from reproduction.numbers import amount
@@ -32,9 +33,13 @@ _LOOKS: dict[Method, Look] = {
 
 
 def storage(lines: Iterable[Line], path: Path, *, network: Network = "convnet") -> tuple[Path, Path]:
-    """Megabytes on disk at the end of a run, means over all k, x and seeds, on a logarithmic axis."""
+    """Megabytes on disk at the end of a run, means over all k, x and seeds, on a logarithmic axis.
+
+    Its rows are those of the grid, and what else was run.
+    """
     selection = select(lines, network)
-    rows = selection.shown(PANELS, lambda line: line.row)
+    asked = {point.row for point in packaged("storage").points()} | {line.row for line in selection.lines}
+    rows = [row for row in selection.shown(PANELS, lambda line: line.row) if row in asked]
     with drawing.style():
         drawn = drawing.blank(3.6)
         panel = drawn.subplots()

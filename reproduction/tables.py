@@ -165,8 +165,8 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
         about=(
             _methods(selection),
             "Accuracies are those of the model that is served right after a request was answered, minus that of "
-            "retraining from scratch (fedAvg) at the same request, in percentage points. Work (client-epochs) is "
-            "that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
+            "retraining from scratch (fedAvg) at the same request, in percentage points; *last round*: when the "
+            "rounds that fedEraser lacks are trained on top. Work (client-epochs) is that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
             "with retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the "
             "end, as a multiple of those of sticky clusters after the same requests.",
             *_made_by(selection, name),
@@ -232,11 +232,14 @@ def _columns(selection: Selection) -> tuple[tuple[Method, int], ...]:
 def _eraser(selection: Selection, quantities: Sequence[tuple[str, str, CellOf, Show]]) -> Piece:
     remarks, rows = Remarks(), []
     for row in _rows(selection):
-        shown = [(cell(selection, row, "federaser", 1), show) for _, _, cell, show in quantities]
-        shown.append((_disk(selection, row), times))
+        all_answers, the_last, work = (
+            (cell(selection, row, "federaser", 1), show) for _, _, cell, show in quantities
+        )
+        after = (_minus(accuracy_of)(selection, row, "federaser", 1), points)
+        shown = (all_answers, the_last, after, work, (_disk(selection, row), times))
         cells = [text(cell, show, remarks, len(selection.seeds)) for cell, show in shown]
         rows.append((named(row), *cells))
-    headings = ("all answers", "the last", "work", "disk")
+    headings = ("all answers", "the last", "last round", "work", "disk")
     return Piece("fedEraser beside retraining", ("", *headings), tuple(rows), remarks.by_mark())
 
 

@@ -101,9 +101,11 @@ def test_at_the_answer_a_model_is_held_against_retraining_at_the_same_request() 
             for n in range(again + 1, 4)
         ]
         asked = Request(after_round=2, verdict="rollback", to_round=1, rounds=again, client_epochs=6.0, seconds=1.0)
-        return replace(one, rounds=tuple(done), requests=(asked,), client_epochs=10.0 * len(done))
+        return replace(
+            one, rounds=tuple(done), requests=(asked,), client_epochs=10.0 * len(done), accuracy=accuracies[2]
+        )
 
-    plain, eraser = answered("fedavg", (0.6, 0.7, 0.8), 2), answered("federaser", (0.0, 0.4, 0.8), 1)
+    plain, eraser = answered("fedavg", (0.6, 0.7, 0.8), 2), answered("federaser", (0.0, 0.4, 0.79), 1)
     table = tables.answers([plain, eraser], "lenet5")
     for quantity in ("accuracy-at-answers", "accuracy-at-last-answer"):
         [row] = rows(table, row="MNIST-iid", method="federaser", quantity=quantity)
@@ -111,6 +113,7 @@ def test_at_the_answer_a_model_is_held_against_retraining_at_the_same_request() 
     [row] = rows(table, row="MNIST-iid", method="federaser", quantity="total-work-share")
     assert float(row["ours"]) == 1.0, "the rounds trained on top are counted"
     assert shown(table, 0, "MNIST, iid")["all answers"] == "-30.0"
+    assert shown(table, 0, "MNIST, iid")["last round"] == "-1.0"
 
 
 def test_what_was_not_run_says_so_and_what_is_missing_is_marked() -> None:
