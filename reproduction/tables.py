@@ -166,9 +166,10 @@ def answers(lines: Iterable[Line], network: Network) -> Table:
             _methods(selection),
             "Accuracies are those of the model that is served right after a request was answered, minus that of "
             "retraining from scratch (fedAvg) at the same request, in percentage points; *last round*: when the "
-            "rounds that fedEraser lacks are trained on top. Work (client-epochs) is that of whole runs, training and the rounds that fedEraser lacks included, as a share of fedAvg's "
-            "with retraining. fedEraser keeps updates of every second round, compressed; *disk*: its bytes at the "
-            "end, as a multiple of those of sticky clusters after the same requests.",
+            "rounds that fedEraser lacks are trained on top. Work (client-epochs) is that of whole runs, training "
+            "and the rounds that fedEraser lacks included, as a share of fedAvg's with retraining. fedEraser keeps "
+            "updates of every second round, compressed; *disk*: its bytes at the end, as a multiple of those of "
+            "sticky clusters after the same requests.",
             *_made_by(selection, name),
         ),
         pieces=(
