@@ -166,7 +166,10 @@ def _lacks(results: Results, report: Path) -> bool:
 def _work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - no network plays a part
     if _lacks(results, results.work_file):
         return []
-    return list(figures.work(work_report.read(results.work_file), out / "work"))
+    report, table = work_report.read(results.work_file), out / "work.md"
+    out.mkdir(parents=True, exist_ok=True)
+    table.write_text(work_report.markdown(report), encoding="utf-8")
+    return [table, *figures.work(report, out / "work")]
 
 
 def _purge_work(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - nor here

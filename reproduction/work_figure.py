@@ -1,4 +1,4 @@
-"""Client-epochs per request by k and x, with intervals, and how many times less than FedAvg's."""
+"""Client-epochs per request by k and x, with intervals: to answer it, and of whole runs that delete everybody."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reproduction import drawing
 from reproduction.drawing import Look
 from reproduction.lines import PLAIN, UNCLUSTERED, Method
 from reproduction.table import TITLES
-from reproduction.work_report import WorkCell, WorkReport
+from reproduction.work_report import Interval, WorkCell, WorkReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,64 +25,57 @@ _LOOKS: dict[Method, Look] = {
 _APART = 0.17
 """Between two methods, where cells are 1 apart."""
 
+_PANELS = {
+    "answering": "Trained again to answer a request at once (no mark: nothing in any stream, or x + s - 1 > k)",
+    "deleting": "Whole runs, training included, and everybody deleted by one retraining at the end",
+}
+"""What is drawn, by the name of its field."""
+
 Place = tuple[int, int]
 
 
 def work(report: WorkReport, path: Path) -> tuple[Path, Path]:
-    """Above, client-epochs per request; below, the ratio to FedAvg with retraining; both logarithmic.
+    """Above, what is trained again to answer a request; below, whole runs in which everybody is deleted at the end.
 
-    Where no stream needed any training there is nothing to draw.
+    Both are logarithmic, so that where no stream needed any training there is nothing to draw.
     """
     pairs = sorted({(cell.k, cell.x) for cell in report.cells if cell.method not in UNCLUSTERED})
     with drawing.style():
-        drawn = drawing.blank(4.6)
-        above, below = drawn.subplots(2, 1, sharex=True)
-        for panel in (above, below):
+        drawn = drawing.blank(4.8)
+        panels = drawn.subplots(2, 1, sharex=True)
+        for panel, (name, title) in zip(panels, _PANELS.items(), strict=True):
             drawing.frame(panel)
             panel.grid(axis="x", visible=False)
+            panel.set_title(title)
+            panel.set_ylabel("client-epochs per request")
+            if pairs:
+                _panel(panel, report, pairs, name)
+            else:
+                drawing.not_run(panel)
         if pairs:
-            _panel(above, report, pairs, "mean", "low", "high", tuple(_LOOKS))
-            _panel(below, report, pairs, "ratio", "ratio_low", "ratio_high", tuple(_LOOKS)[1:])
-            below.axhline(1, color="black", linewidth=0.8)
-            below.set_xticks(range(len(pairs)), [f"k={k}\nx={x}" for k, x in pairs])
+            panels[-1].set_xticks(range(len(pairs)), [f"k={k}\nx={x}" for k, x in pairs])
             handles = [
                 drawing.sample(TITLES[method], linestyle="none", **look)
                 for method, look in _LOOKS.items()
                 if any(cell.method == method for cell in report.cells)
             ]
             drawn.legend(handles=handles, ncols=len(handles), **drawing.LEGEND)
-        else:
-            drawing.not_run(above)
-            drawing.not_run(below)
-        above.set_ylabel("client-epochs per request")
-        below.set_ylabel("times less than fedAvg")
-        drawn.suptitle(
-            f"Work per request; mean over {report.streams:,} streams of requests, 95 % intervals;\n"
-            "no mark: no stream needed any training"
-        )
+        drawn.suptitle(f"Work; mean over {report.streams:,} streams of requests, 95 % intervals")
         return drawing.write(drawn, path)
 
 
-def _panel(
-    panel: Axes,
-    report: WorkReport,
-    pairs: list[Place],
-    mean: str,
-    low: str,
-    high: str,
-    methods: tuple[Method, ...],
-) -> None:
-    shown = [method for method in methods if any(cell.method == method for cell in report.cells)]
+def _panel(panel: Axes, report: WorkReport, pairs: list[Place], name: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    shown = [method for method in _LOOKS if any(cell.method == method for cell in report.cells)]
     for at, method in enumerate(shown):
         cells = [(place, cell) for place, where in enumerate(pairs) if (cell := _cell(report, method, where))]
-        drawn = [(place, cell, middle) for place, cell in cells if (middle := getattr(cell, mean))]
+        found: list[tuple[int, Interval]] = [(place, getattr(cell, name)) for place, cell in cells]
+        drawn = [(place, each) for place, each in found if each.mean > 0]
         panel.errorbar(
-            [place + _APART * (at - (len(shown) - 1) / 2) for place, _, _ in drawn],
-            [middle for _, _, middle in drawn],
-            yerr=[
-                [middle - _bound(cell, low, middle) for _, cell, middle in drawn],
-                [_bound(cell, high, middle) - middle for _, cell, middle in drawn],
-            ],
+            [place + _APART * (at - (len(shown) - 1) / 2) for place, _ in drawn],
+            [each.mean for _, each in drawn],
+            yerr=[[each.mean - each.low for _, each in drawn], [each.high - each.mean for _, each in drawn]],
             linestyle="none",
             elinewidth=1.0,
             capsize=2.2,
@@ -91,15 +84,13 @@ def _panel(
         )
     panel.set_yscale("log", nonpositive="clip")
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())
+    low, high = panel.get_ylim()
+    if high < 100 * low:
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     for edge in range(1, len(pairs)):  # a new k begins
         if pairs[edge][0] != pairs[edge - 1][0]:
             panel.axvline(edge - 0.5, color="0.8", linewidth=0.6)
-
-
-def _bound(cell: WorkCell, name: str, middle: float) -> float:
-    """A bound of an interval; where it is not known, the mean itself, so that no whisker is drawn."""
-    bound: float | None = getattr(cell, name)
-    return middle if bound is None else bound
 
 
 def _cell(report: WorkReport, method: Method, place: Place) -> WorkCell | None:

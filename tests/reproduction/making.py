@@ -27,7 +27,7 @@ from reproduction.lines import (
 )
 from reproduction.odds_lines import OddsLine
 from reproduction.selection import possible_xs
-from reproduction.work_report import WorkCell, WorkReport
+from reproduction.work_report import Interval, WorkCell, WorkReport
 
 ROWS: tuple[PaperRow, ...] = get_args(PaperRow)
 VERSIONS = Versions(disavow="0.1.0", python="3.11.9", torch="2.13.0", numpy="2.4.1")
@@ -233,15 +233,19 @@ def work_report(streams: int = 200) -> WorkReport:
     )
 
 
+def interval(mean: float) -> Interval:
+    return Interval(mean=mean, low=0.85 * mean, high=1.2 * mean)
+
+
 def work_cell(method: Method, k: int, x: int, mean: float) -> WorkCell:
     ratio = 3_000.0 / mean
     return WorkCell(
         k=k,
         x=x,
         method=method,
-        mean=mean,
-        low=0.85 * mean,
-        high=1.2 * mean,
+        answering=interval(mean),
+        run=interval(mean + 700.0),
+        deleting=interval(mean + 1_300.0),
         ratio=ratio,
         ratio_low=ratio / 1.2,
         ratio_high=ratio / 0.85,

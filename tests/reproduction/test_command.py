@@ -185,6 +185,7 @@ def test_the_work_of_requests_is_measured_and_drawn(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "results" / "work.json").read_text())
     assert report["streams"] == 50
+    assert "work --streams 50" in (tmp_path / "build" / "reproduction" / "work.md").read_text()
     assert (tmp_path / "build" / "reproduction" / "work.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "build" / "reproduction" / "work.svg").read_text().startswith("<?xml")
 

@@ -29,7 +29,7 @@ def changed(**fields: object) -> str:
     [
         ("{", "JSON"),
         ("[]", "null"),
-        ('{"format": "disavow-work/2"}', '"disavow-work/2"'),
+        ('{"format": "disavow-work/1"}', '"disavow-work/1"'),
         (changed(streams=0), "streams: "),
         (changed(more=1), "more: "),
     ],
@@ -48,7 +48,31 @@ def test_no_report_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_mean_outside_of_its_interval_is_refused() -> None:
     with pytest.raises(ValueError, match="a mean lies within its interval"):
-        replace(making.work_cell("sticky", 4, 2, 10.0), low=11.0)
+        replace(making.work_cell("sticky", 4, 2, 10.0).answering, low=11.0)
+    with pytest.raises(ValueError, match="a ratio lies within its interval"):
+        replace(making.work_cell("sticky", 4, 2, 10.0), ratio=1.0)
+
+
+def test_the_table_has_a_row_for_each_method_of_each_k_and_the_baseline_in_all() -> None:
+    report = replace(
+        making.work_report(),
+        cells=(
+            making.work_cell("fedavg", 1, 1, 3_000.0),
+            making.work_cell("fedavg-sampled", 4, 1, 600.0),
+            making.work_cell("sticky", 4, 2, 100.0),
+            replace(making.work_cell("sticky", 8, 4, 10.0), ratio_high=None),
+        ),
+    )
+    rows = [row for row in work_report.markdown(report).splitlines() if row.startswith("| ")]
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names == ["", "fedAvg", "fedAvg 1/k", "sticky, x=2", "", "fedAvg", "sticky, x=4"]
+    assert [cell.strip() for cell in rows[3].split("|")[2:-1]] == [
+        "100 (85 to 120)",
+        "30.0 (25.0 to 35.3)",
+        "800 (680 to 960)",
+        "1,400 (1,190 to 1,680)",
+    ]
+    assert "300.0 (250.0 or more)" in rows[-1]
 
 
 def test_odds_are_read_as_they_were_added_and_not_as_results(tmp_path: Path) -> None:
