@@ -18,7 +18,7 @@ from disavow.data import OnProgress, fetch
 from disavow.data.progress import nothing
 from disavow.engines.factory import device_of
 from disavow.erasure.plan import Clustering, Federation, simulate
-from disavow.errors import RunInUse
+from disavow.errors import ConfigError, RunInUse
 from disavow.ledger.lock import Lock
 from reproduction import lines
 from reproduction.grid import Point
@@ -68,11 +68,41 @@ def _joined(point: Point) -> str:
 
 
 def finished(paths: Places, points: Iterable[Point], on_note: OnNote = lambda note: None) -> dict[str, Line]:
-    """The lines that are there already for these runs, by key."""
-    wanted = {point.key for point in points}
-    files = dict.fromkeys(paths.file_of(point) for point in points)
-    found = [line for file in files for line in lines.read(file, on_note)]
-    return {line.key: line for line in found if line.key in wanted}
+    """The lines that are there already for these runs, by key.
+
+    Raises:
+        ConfigError: A cell of a table has two runs with different settings, of which it could show only one.
+
+    """
+    found: dict[str, Line] = {}
+    for file, asked in _by_file(paths, points).items():
+        made, wanted = lines.read(file, on_note), dict[_Cell, Point]()
+        for point in asked:
+            if wanted.setdefault(_cell_of(point), point).key != point.key:
+                raise ConfigError(f"{point}, is asked for with two kinds of settings; {_APART}")
+        for line in made:
+            same = wanted.get(_cell_of(line))
+            if same is not None and same.key != line.key:
+                raise ConfigError(f"{file} has a run with other settings of {same}; {_APART}")
+            if same is not None:
+                found[line.key] = line
+    return found
+
+
+_Cell = tuple[str, str, str, str, int, int, int, bool, int]
+_APART = "give the grid a `study` of its own, or set --results to another folder"
+
+
+def _cell_of(run: Point | Line) -> _Cell:
+    """Where a table shows a run; the last of several runs that have the same cell counts."""
+    return run.row, run.network, run.method, run.variant, run.k, run.x, run.seed, run.quick, run.edition
+
+
+def _by_file(paths: Places, points: Iterable[Point]) -> dict[Path, list[Point]]:
+    files: dict[Path, list[Point]] = {}
+    for point in points:
+        files.setdefault(paths.file_of(point), []).append(point)
+    return files
 
 
 def run(

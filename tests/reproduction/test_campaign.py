@@ -319,6 +319,20 @@ def test_absent_data_is_said_before_the_first_run(tmp_path: Path, monkeypatch: p
     assert not witness.points
 
 
+def test_runs_of_one_cell_with_different_settings_are_refused(tmp_path: Path) -> None:
+    """A table shows one run a cell: results of the paper's grid are not replaced by those of another one."""
+    asked = grid.load(written(tmp_path, STAYING)).points()
+    others = grid.load(written(tmp_path, STAYING.replace("rounds = 3", "rounds = 4"))).points()
+    with refuses(ConfigError, asked[0], "study"):
+        campaign.finished(Places(tmp_path / "results", tmp_path), [*asked, *others])
+    made(asked, tmp_path)
+    with refuses(ConfigError, asked[0], "lenet5-mnist-dirichlet0.3.jsonl", "study"):
+        made(others, tmp_path)
+    apart = 'study = "mine"\n' + STAYING.replace("rounds = 3", "rounds = 4")
+    assert len(made(grid.load(written(tmp_path, apart)).points(), tmp_path)) == 1
+    assert len(made(asked, tmp_path)) == 1
+
+
 def test_effort_grows_with_what_is_trained_again(points: list[Point]) -> None:
     efforts = {(point.method, point.x): effort(point) for point in points}
     assert efforts["fedavg", 1] > efforts["federaser", 1] > 4
