@@ -49,6 +49,35 @@ def test_every_python_name_in_the_docs_exists(page: Path) -> None:
         assert pydoc.locate(name) is not None, name
 
 
+def prose_of(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The names that a page gives, and those of its headings: lower case, hyphens, no punctuation."""
+    prose = prose_of(page)
+    headings = re.findall(r"^#+ +(.*?) *$", prose, re.MULTILINE)
+    texts = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading) for heading in headings]
+    named = re.findall(r'<a id="(.*?)">', prose)
+    return {*named, *(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(path.relative_to(ROOT) for path in ROOT.glob("*.md"))], ids=str)
+def test_every_link_leads_to_a_file_and_a_place_in_it(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(ROOT / page)):
+        if re.match(r"\w+:", target):  # the web
+            continue
+        file, _, anchor = target.partition("#")
+        found = (ROOT / page).parent / file if file else ROOT / page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors_of(found), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
+    assert not re.findall(r"@@\w*@@|\bTODO\b|\bTBD\b|\bXXX\b", prose_of(ROOT / page))
+
+
 def test_readme_names_only_commands_and_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
