@@ -232,7 +232,9 @@ def load(path: Path) -> Grid:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; docs/reproduction.md says what is in a grid") from None
+        raise ConfigError(
+            f"{path}: there is no such file; docs/reproduction-details.md says what is in a grid"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     return _parse(text, str(path))

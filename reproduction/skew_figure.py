@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reproduction import drawing
-from reproduction.drawing import ANY
+from reproduction.drawing import ANY, Look
 from reproduction.lines import Line, Method, Network
 from reproduction.quantities import settled_accuracy
-from reproduction.selection import Selection, select
+from reproduction.selection import Cell, Selection, select
 from reproduction.table import NETWORKS, TITLES
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ _APART = 0.17
 def skew(lines: Iterable[Line], path: Path) -> tuple[Path, Path]:
     """Accuracy minus FedAvg's by partition, mean of the last rounds, with Student's 95 % intervals over seeds.
 
-    Differences are taken seed by seed. What lacks a seed that others have is not drawn: the table has it.
+    Differences are taken seed by seed. What lacks a seed that others have is not drawn, and there is no panel of a
+    network and data set of which nothing is drawn: the table says what was not run.
 
     Args:
         lines: The runs of the study.
@@ -41,18 +42,23 @@ def skew(lines: Iterable[Line], path: Path) -> tuple[Path, Path]:
 
     """
     lines = list(lines)
-    whole = not lines or any(not line.quick for line in lines)  # a small version has few panels
-    networks = [each for each in _SHOWN if whole or any(line.network == each for line in lines)]
-    data_sets = [each for each in _DATA if whole or any(line.row.startswith(each) for line in lines)]
+    of_networks = {network: select(lines, network) for network in _SHOWN}
+    found = {
+        (network, data): [_differences(of_networks[network], data, k) for k in _KS]
+        for network, data in product(_SHOWN, _DATA)
+    }
+    shown = {pair: of_ks for pair, of_ks in found.items() if any(of_ks)} or found
     with drawing.style():
         drawn = drawing.blank(4.6)
-        panels = drawn.subplots(len(_KS), len(networks) * len(data_sets), sharex=True, sharey=True, squeeze=False)
-        for above, k in zip(panels, _KS, strict=True):
-            for panel, (network, data) in zip(above, product(networks, data_sets), strict=True):
+        panels = drawn.subplots(len(_KS), len(shown), sharex=True, sharey=True, squeeze=False)
+        for at, (above, k) in enumerate(zip(panels, _KS, strict=True)):
+            for panel, ((network, data), of_ks) in zip(above, shown.items(), strict=True):
                 drawing.frame(panel)
                 panel.grid(axis="x", visible=False)
                 panel.set_title(f"{NETWORKS[network]}, {data}")
-                if not _panel(panel, select(lines, network), data, k):
+                if of_ks[at]:
+                    _panel(panel, of_ks[at])
+                else:
                     drawing.not_run(panel, shared_axis=True)
             above[0].set_ylabel(f"k = {k}: points to fedAvg")
         panels[0, 0].set_xticks(range(len(PARTITIONS)), list(PARTITIONS.values()))
@@ -71,16 +77,22 @@ def skew(lines: Iterable[Line], path: Path) -> tuple[Path, Path]:
         return drawing.write(drawn, path)
 
 
-def _panel(panel: Axes, selection: Selection, data: str, k: int) -> bool:
-    any_drawn = False
-    for at, (method, look) in enumerate(zip(METHODS, ANY, strict=False)):
-        for place, partition in enumerate(PARTITIONS):
-            lost = selection.difference(f"{data}-{partition}", method, k, settled_accuracy)
-            if lost is None or lost.seeds != selection.seeds:
-                continue
-            where = place + _APART * (at - (len(METHODS) - 1) / 2)
-            drawing.whisker(panel, where, 100 * lost.mean, lost.interval and 100 * lost.interval, look)
-            any_drawn = True
-    if any_drawn:
-        panel.axhline(0.0, color="black", linewidth=0.8)
-    return any_drawn
+_Difference = tuple[float, Cell, Look]
+"""Where it is drawn, what, and how."""
+
+
+def _differences(selection: Selection, data: str, k: int) -> list[_Difference]:
+    """Of each method and partition that has all seeds."""
+    return [
+        (place + _APART * (at - (len(METHODS) - 1) / 2), lost, look)
+        for at, (method, look) in enumerate(zip(METHODS, ANY, strict=False))
+        for place, partition in enumerate(PARTITIONS)
+        if (lost := selection.difference(f"{data}-{partition}", method, k, settled_accuracy)) is not None
+        and lost.seeds == selection.seeds
+    ]
+
+
+def _panel(panel: Axes, differences: list[_Difference]) -> None:
+    for where, lost, look in differences:
+        drawing.whisker(panel, where, 100 * lost.mean, lost.interval and 100 * lost.interval, look)
+    panel.axhline(0.0, color="black", linewidth=0.8)

@@ -426,8 +426,14 @@ def test_skew_shows_what_each_method_loses_at_each_partition_with_its_interval_o
         point == pytest.approx(points_to_fedavg("MNIST-dirichlet0.3", "sticky", 10)) for point in points(axes)
     )
     assert labels(drawn[0]) == ["fedAvg 1/k", "published", "sticky"]
-    above, _ = panels(drawn[0], "ResNet-mini, CIFAR10")
+    assert {axes.get_title() for axes in drawn[0].axes} == {"LeNet5, MNIST"}, "nothing else was run"
+
+
+def test_skew_says_so_where_one_k_was_not_run(tmp_path: Path, drawn: list[Figure]) -> None:
+    figures.skew([one for one in SKEW if one.k != 4], tmp_path / "skew")
+    above, below = panels(drawn[0], "LeNet5, MNIST")
     assert [text.get_text() for text in above.texts] == ["not run"]
+    assert not below.texts
 
 
 def test_skew_leaves_out_what_lacks_a_seed(tmp_path: Path, drawn: list[Figure]) -> None:
