@@ -110,6 +110,9 @@ def _bar(axes: Axes, row: Row) -> None:
 
 def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
     """Write each name beside its point, at the nearest place where it covers no other point or name."""
+    from matplotlib.patheffects import withStroke
+
+    over_lines = [withStroke(linewidth=2.5, foreground="white")]
     figure.canvas.draw()  # settles where points are
     ahead = sorted(rows, key=lambda row: (-_work(row), row.estimates["best_attacker"].mean))
     at = {
@@ -136,6 +139,7 @@ def _names(figure: Figure, axes: Axes, rows: list[Row]) -> None:
             va="center",
             fontsize=_SIZE,
             color=_INK,
+            path_effects=over_lines,
             arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 4},
             zorder=4,
         )
