@@ -92,4 +92,4 @@ def _title(schemes: Mapping[Scheme, Sequence[OddsLine]]) -> str:
     ks = ", ".join(str(k) for k in sorted({line.k for line in lines}))
     devices = ", ".join(dict.fromkeys(line.device for line in lines))
     seeds = drawing.number_of_seeds(groups.values())
-    return f"{what}; {networks}, k = {ks}; mean and range, seeds: {seeds}; {devices}"
+    return f"{what}; {networks}, k = {ks}\nmean and range, seeds: {seeds}; {devices}"

@@ -35,8 +35,12 @@ class _Point:
 
 
 def odds(lines: Iterable[OddsLine], path: Path) -> tuple[Path, Path]:
-    """Two panels above, accuracy with FedAvg's as a level; two below, the points lost; per round and composed."""
-    held = list({line.key: line for line in lines}.values())
+    """Two panels above, accuracy with FedAvg's as a level; two below, the points lost; per round and composed.
+
+    Of the paper's noise with one representative; what changes either is in the figure of composed odds.
+    """
+    of_the_paper = (line for line in lines if line.noise == "paper" and line.representatives == 1)
+    held = list({line.key: line for line in of_the_paper}.values())
     rounds = max((line.rounds for line in held), default=0)
     gammas: tuple[_Gamma, _Gamma] = _of_a_round, partial(_composed, rounds=rounds)
     with drawing.style():
@@ -154,6 +158,6 @@ def _title(lines: Sequence[OddsLine]) -> str:
     spread = "1 seed" if seeds == "1" else f"mean and range over {seeds} seeds"
     sigmas = ", ".join(f"{sigma:g}" for sigma in sorted({line.sigma for line in lines if line.sigma}, reverse=True))
     return (
-        f"Accuracy against the odds; {networks}, k = {ks}, {rounds} rounds; {spread}; {devices}\n"
+        f"Accuracy against the odds; {networks}, k = {ks}, {rounds} rounds\n{spread}; {devices}\n"
         f"along each line from left to right: σ = {sigmas}"
     )

@@ -149,10 +149,9 @@ def _backdoor(results: Results, out: Path, network: Network) -> list[Path]:  # n
 
 def _odds(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it has one of its own
     found = odds_lines.read(results.odds_file, results.on_note)
-    before = [line for line in found if line.noise == "paper"]
     table = out / "odds-composed.md"
     table.write_text(composed_odds_table(found), encoding="utf-8")
-    return [*figures.odds(before, out / "odds"), table, *figures.composed_odds(found, out / "odds-composed")]
+    return [*figures.odds(found, out / "odds"), table, *figures.composed_odds(found, out / "odds-composed")]
 
 
 def _lacks(results: Results, report: Path) -> bool:

@@ -304,7 +304,8 @@ def test_odds_show_mean_and_range_over_seeds_and_pass_over_runs_without_noise(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
     quiet = replace(ODDS[0], key="0" * 64, sigma=0.0, log10_gamma_round=None, log10_gamma_composed=None)
-    figures.odds([*ODDS, quiet], tmp_path / "odds")
+    five_drawn = replace(ODDS[0], key="5" * 64, representatives=5, accuracy=0.0)
+    figures.odds([*ODDS, quiet, five_drawn], tmp_path / "odds")
     above = drawn[0].axes[0]
     [first, *_] = above.containers
     points = sorted(_means(50), key=lambda point: point[0])
