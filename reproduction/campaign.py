@@ -71,38 +71,36 @@ def finished(paths: Places, points: Iterable[Point], on_note: OnNote = lambda no
     """The lines that are there already for these runs, by key.
 
     Raises:
-        ConfigError: A cell of a table has two runs with different settings, of which it could show only one.
+        ConfigError: A cell of a table would have two runs with different settings.
 
     """
+    asked: dict[Path, list[Point]] = {}
+    for point in points:
+        asked.setdefault(paths.file_of(point), []).append(point)
     found: dict[str, Line] = {}
-    for file, asked in _by_file(paths, points).items():
-        made, wanted = lines.read(file, on_note), dict[_Cell, Point]()
-        for point in asked:
-            if wanted.setdefault(_cell_of(point), point).key != point.key:
-                raise ConfigError(f"{point}, is asked for with two kinds of settings; {_APART}")
-        for line in made:
-            same = wanted.get(_cell_of(line))
-            if same is not None and same.key != line.key:
-                raise ConfigError(f"{file} has a run with other settings of {same}; {_APART}")
-            if same is not None:
-                found[line.key] = line
+    for file, of_file in asked.items():
+        made, wanted = lines.read(file, on_note), {point.key for point in of_file}
+        _refuse_different_settings(file, of_file, made)
+        found.update((line.key, line) for line in made if line.key in wanted)
     return found
 
 
-_Cell = tuple[str, str, str, str, int, int, int, bool, int]
-_APART = "give the grid a `study` of its own, or set --results to another folder"
+def _refuse_different_settings(file: Path, asked: Sequence[Point], made: Sequence[Line]) -> None:
+    """A cell shows one run: another one with other settings would take its place unseen."""
+    points = {_cell(point): point for point in asked}
+    runs_of_file: list[Point | Line] = [*asked, *made]
+    for run in runs_of_file:
+        point = points.get(_cell(run))
+        if point is not None and point.key != run.key:
+            raise ConfigError(
+                f"{file} would have two runs with different settings: {point}; give the grid a `study` of its own, "
+                "or set --results to another folder"
+            )
 
 
-def _cell_of(run: Point | Line) -> _Cell:
-    """Where a table shows a run; the last of several runs that have the same cell counts."""
+def _cell(run: Point | Line) -> tuple[object, ...]:
+    """Where a table shows a run."""
     return run.row, run.network, run.method, run.variant, run.k, run.x, run.seed, run.quick, run.edition
-
-
-def _by_file(paths: Places, points: Iterable[Point]) -> dict[Path, list[Point]]:
-    files: dict[Path, list[Point]] = {}
-    for point in points:
-        files.setdefault(paths.file_of(point), []).append(point)
-    return files
 
 
 def run(
