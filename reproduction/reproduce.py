@@ -209,6 +209,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "unlearning-time": Artefact("time spent on requests over rounds", _unlearning_time, "convnet", "convnet"),
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
+    "accuracy": Artefact("accuracy when nobody leaves", _study("accuracy"), "accuracy"),
     "skew": Artefact("clients with different labels", _skew, "skew"),
     "skew-requests": Artefact(
         "rollbacks where clients hold different labels", _study("skew-requests"), "skew-requests"

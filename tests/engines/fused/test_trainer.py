@@ -339,6 +339,35 @@ def test_convolutions_whose_weights_do_not_fit_beside_one_another(
     agree(a_case("resnet-mini"), device)
 
 
+def test_threads_that_compute_several_rows(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "_deep", lambda rows, columns, down: rows % down == 0)
+    case = a_case("convnet")
+    for node, down in zip(row_of(case.network, SHAPE).nodes, (2, 2), strict=False):
+        assert isinstance(node, Convolution)
+        assert tiling_of(node).forward.defines["DOWN"] == down
+    agree(case, device)
+
+
+def test_weights_of_a_convolution_that_is_not_pooled(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 6, 3, stride=2, padding=1),
+        nn.Flatten(),
+        nn.Linear(54, 4),
+    )
+    convolution = row_of(network, SHAPE).nodes[1]
+    assert isinstance(convolution, Convolution)
+    assert tiling_of(convolution).weight.kernel == "direct_weight"
+    agree(images_of(a_case(), SHAPE, network), device)
+    # several bands, the last of which is not a whole one
+    monkeypatch.setattr(tiling, "_SHARED", 4 * (6 * 73 + 8 * 5 * 35 + 8 * 2 * 3))
+    divided = tiling_of(convolution).weight
+    assert divided.kernel == "direct_weight"
+    assert divided.defines["BAND"] == 2
+    agree(images_of(a_case(), SHAPE, network), device)
+
+
 @pytest.mark.parametrize("momentum", some_of([0.0, 0.5], [0.5]))
 def test_shortcuts_and_norms_of_any_arrangement(momentum: float, device: torch.device) -> None:
     rates = SETTINGS.model_copy(update={"momentum": momentum, "weight_decay": 0.01})

@@ -1,7 +1,8 @@
 // Convolutions that are not pooled, forward and the gradient of the input. Without windows there is little to share
 // between threads but the weights, so maps are read where they are, and no block waits for its neighbours.
 //
-// Shapes are defined as in kernels.cu. Weights lie in shared memory four channels together, EACH fours a thread.
+// Shapes are defined as in kernels.cu. Weights lie in shared memory four channels together. A thread computes EACH
+// fours of channels at DOWN places, one below the other, so that a weight that is read serves several sums.
 
 #define FOURS_OUT ((OC + 3) / 4)
 #define FOURS_IN ((IC + 3) / 4)
@@ -31,38 +32,51 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
   }
   for (int i = threadIdx.x; i < FOURS_OUT * 4; i += blockDim.x) b[i] = BIAS && i < OC ? own[bias + i] : 0.0f;
   __syncthreads();
-  for (int item = threadIdx.x; item < here * (FOURS_OUT / EACH) * (OH * OW); item += blockDim.x) {
-    const int cell = item % (OH * OW), y = cell / OW * STRIDE - PAD, x = cell % OW * STRIDE - PAD;
-    const int group = item / (OH * OW) % (FOURS_OUT / EACH) * EACH, n = item / (OH * OW * (FOURS_OUT / EACH));
+  constexpr int SPAN = (DOWN - 1) * STRIDE + K;
+  for (int item = threadIdx.x; item < here * (FOURS_OUT / EACH) * (OH / DOWN * OW); item += blockDim.x) {
+    const int place = item % (OH / DOWN * OW), top = place / OW * DOWN, y = top * STRIDE - PAD;
+    const int x = place % OW * STRIDE - PAD, group = item / (OH / DOWN * OW) % (FOURS_OUT / EACH) * EACH;
+    const int n = item / (OH / DOWN * OW * (FOURS_OUT / EACH));
     const float *from = images + (GATHER ? (long long)index[position + n] : position + n) * (IC * IH * IW);
-    Four sum[EACH];
+    Four sum[DOWN][EACH];
 #pragma unroll
-    for (int e = 0; e < EACH; ++e)
+    for (int a = 0; a < DOWN; ++a)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) sum[e].v[j] = b[(group + e) * 4 + j];
-    for (int c = 0; c < IC; ++c)
+      for (int e = 0; e < EACH; ++e)
 #pragma unroll
-      for (int k = 0; k < K * K; ++k) {
-        const int iy = y + k / K, ix = x + k % K;
-        const bool inside = PAD == 0 || (iy >= 0 && iy < IH && ix >= 0 && ix < IW);
-        const float seen = inside ? from[(c * IH + iy) * IW + ix] : 0.0f;
+        for (int j = 0; j < 4; ++j) sum[a][e].v[j] = b[(group + e) * 4 + j];
+    for (int c = 0; c < IC; ++c) {
+      float seen[SPAN][K];
+#pragma unroll
+      for (int i = 0; i < SPAN; ++i)
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+          const bool inside = PAD == 0 || (y + i >= 0 && y + i < IH && x + k >= 0 && x + k < IW);
+          seen[i][k] = inside ? from[(c * IH + y + i) * IW + x + k] : 0.0f;
+        }
+#pragma unroll
+      for (int k = 0; k < K * K; ++k)
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
           const Four four = w[(c * K * K + k) * FOURS_OUT + group + e];
 #pragma unroll
-          for (int j = 0; j < 4; ++j) sum[e].v[j] += four.v[j] * seen;
+          for (int a = 0; a < DOWN; ++a)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * seen[a * STRIDE + k / K][k % K];
         }
-      }
+    }
 #pragma unroll
-    for (int e = 0; e < EACH; ++e)
+    for (int a = 0; a < DOWN; ++a)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int o = (group + e) * 4 + j, at = (n * OC + o) * (OH * OW) + cell;
-        if (o >= OC) continue;
-        const float value = sum[e].v[j];
-        to[at] = RELU && value < 0.0f ? 0.0f : value;
-        if (RELU) chosen[position * (OC * OH * OW) + at] = value <= 0.0f ? 4 : 0;
-      }
+      for (int e = 0; e < EACH; ++e)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int o = (group + e) * 4 + j, at = ((n * OC + o) * OH + top + a) * OW + place % OW;
+          if (o >= OC) continue;
+          const float value = sum[a][e].v[j];
+          to[at] = RELU && value < 0.0f ? 0.0f : value;
+          if (RELU) chosen[position * (OC * OH * OW) + at] = value <= 0.0f ? 4 : 0;
+        }
   }
 }
 #endif
@@ -81,38 +95,57 @@ extern "C" __global__ void direct_input(const int *count, const float *delta, co
     w[i / 4].v[i % 4] = c < IC ? own[(o * IC + c) * (K * K) + k] : 0.0f;
   }
   __syncthreads();
-  for (int item = threadIdx.x; item < here * (FOURS_IN / EACH) * (IH * IW); item += blockDim.x) {
-    const int pixel = item % (IH * IW), y = pixel / IW + PAD, x = pixel % IW + PAD;
-    const int group = item / (IH * IW) % (FOURS_IN / EACH) * EACH, n = item / (IH * IW * (FOURS_IN / EACH));
-    Four sum[EACH] = {};
+  constexpr int SPAN = DOWN + K - 1;
+  for (int item = threadIdx.x; item < here * (FOURS_IN / EACH) * (IH / DOWN * IW); item += blockDim.x) {
+    const int place = item % (IH / DOWN * IW), top = place / IW * DOWN, x = place % IW;
+    const int group = item / (IH / DOWN * IW) % (FOURS_IN / EACH) * EACH;
+    const int n = item / (IH / DOWN * IW * (FOURS_IN / EACH));
+    // where the outputs are whose taps lie on these pixels: the last taps of a kernel reach the first of them
+    int row_at[SPAN], column_at[K];
 #pragma unroll
-    for (int k = 0; k < K * K; ++k) {
-      // the output at which this tap lay on this pixel, if there is one
-      const int oy = (y - k / K) / STRIDE, ox = (x - k % K) / STRIDE;
-      if (y < k / K || x < k % K || oy * STRIDE != y - k / K || ox * STRIDE != x - k % K || oy >= OH || ox >= OW)
-        continue;
-      const long long from = (position + n) * (OC * OH * OW) + oy * OW + ox;
-#pragma unroll 4
-      for (int o = 0; o < OC; ++o) {
-        const bool closed = RELU && chosen[from + o * (OH * OW)];
-        const float steep = closed ? 0.0f : delta[from + o * (OH * OW)];
+    for (int i = 0; i < SPAN; ++i) {
+      const int y = top + PAD + i - (K - 1);
+      row_at[i] = y >= 0 && y % STRIDE == 0 && y / STRIDE < OH ? y / STRIDE * OW : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < K; ++i) {
+      const int across = x + PAD + i - (K - 1);
+      column_at[i] = across >= 0 && across % STRIDE == 0 && across / STRIDE < OW ? across / STRIDE : -1;
+    }
+    Four sum[DOWN][EACH] = {};
+    for (int o = 0; o < OC; ++o) {
+      const long long from = ((position + n) * OC + o) * (OH * OW);
+      float steep[SPAN][K];
+#pragma unroll
+      for (int i = 0; i < SPAN; ++i)
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+          const long long at = from + row_at[i] + column_at[k];
+          const bool open = row_at[i] >= 0 && column_at[k] >= 0 && !(RELU && chosen[at]);
+          steep[i][k] = open ? delta[at] : 0.0f;
+        }
+#pragma unroll
+      for (int k = 0; k < K * K; ++k)
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
           const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
 #pragma unroll
-          for (int j = 0; j < 4; ++j) sum[e].v[j] += four.v[j] * steep;
+          for (int a = 0; a < DOWN; ++a)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * steep[a + K - 1 - k / K][K - 1 - k % K];
         }
-      }
     }
 #pragma unroll
-    for (int e = 0; e < EACH; ++e)
+    for (int a = 0; a < DOWN; ++a)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int c = (group + e) * 4 + j;
-        if (c >= IC) continue;
-        float *to = out + ((position + n) * IC + c) * (IH * IW) + pixel;
-        *to = ADD ? *to + sum[e].v[j] : sum[e].v[j];
-      }
+      for (int e = 0; e < EACH; ++e)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int c = (group + e) * 4 + j;
+          if (c >= IC) continue;
+          float *to = out + (((position + n) * IC + c) * IH + top + a) * IW + x;
+          *to = ADD ? *to + sum[a][e].v[j] : sum[a][e].v[j];
+        }
   }
 }
 #endif

@@ -16,6 +16,7 @@
 //   BAND        rows of cells that a block takes at a time, where those of a whole image do not fit
 //   ADD         1 where the gradient of the input is added to what others left there
 //   WITHIN      input channels in a block of the gradient of the input;  PLANES  output channels loaded together
+//   OWN LANES                              how the gradient of the weights is divided where nothing is pooled
 // Convolutions that are not pooled have kernels of their own forward and for their input: direct.cu.
 
 #define NOBODY 4
@@ -207,6 +208,79 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *i
     for (int c = 0; c < COPIES; ++c) total += sums[c * SLOT + i];
     slot[i] = total;
   }
+}
+#endif
+
+#ifdef DIRECT_WEIGHT
+// The same for a convolution that is not pooled: all channels then look at the same place, so a thread keeps the sums of
+// all of them, for OWN taps that are LANES apart; each of COPIES teams of LANES threads takes every COPIES-th row.
+extern "C" __global__ void __launch_bounds__(THREADS) direct_weight(const float *images, const int *index,
+                                       const int *count, const float *delta, const unsigned char *chosen, int batch,
+                                       float *slots) {
+  constexpr int SEEN = IC * XH * PITCH, WIDE = (OC + 3) / 4, SLOT = OC * TAPS + BIAS * OC;
+  __shared__ float x[TOGETHER * SEEN];
+  __shared__ Four deltas[TOGETHER * CELLS_OF_BAND * WIDE];
+  __shared__ float sums[SLOT];
+  const int chunks = (batch + CHUNK - 1) / CHUNK, client = blockIdx.x / chunks, chunk = blockIdx.x % chunks;
+  const int lane = threadIdx.x % LANES, copy = threadIdx.x / LANES;
+  int tap[OWN];
+  Four sum[OWN][WIDE] = {}, bias[WIDE] = {};
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) {
+    const int t = min(lane + i * LANES, TAPS - 1);
+    tap[i] = (t / (K * K) * XH + t / K % K) * PITCH + t % K;
+  }
+  for (int i = threadIdx.x; i < SLOT; i += blockDim.x) sums[i] = 0.0f;
+  // channels that fill up the last four stay zero
+  for (int i = threadIdx.x; i < TOGETHER * CELLS_OF_BAND * WIDE; i += blockDim.x) deltas[i] = Four{};
+  const int last = min(count[client], (chunk + 1) * CHUNK);
+  for (int n = chunk * CHUNK; n < last; n += TOGETHER)
+    for (int band = 0; band < BANDS; ++band) {
+      const int some = min(TOGETHER, last - n), top = band * BAND;
+      const long long position = (long long)client * batch + n;
+      __syncthreads();
+      for (int t = 0; t < some; ++t) load_image(image_at(images, index, position + t), band, x + t * SEEN);
+      for (int i = threadIdx.x; i < some * OC * CELLS_OF_BAND; i += blockDim.x) {
+        const int t = i / (OC * CELLS_OF_BAND), channel = i / CELLS_OF_BAND % OC, cell = i % CELLS_OF_BAND;
+        const long long from = ((position + t) * OC + channel) * CELLS + top * CW + cell;
+        const bool open = top + cell / CW < CH && !(RELU && chosen[from] == NOBODY);
+        deltas[(t * CELLS_OF_BAND + cell) * WIDE + channel / 4].v[channel % 4] = open ? delta[from] : 0.0f;
+      }
+      __syncthreads();
+      for (int line = copy; line < some * BAND; line += COPIES) {
+        const Four *here = deltas + line * CW * WIDE;
+        const float *corner = x + line / BAND * SEEN + line % BAND * STRIDE * PITCH;
+#pragma unroll 2
+        for (int cell = 0; cell < CW; ++cell, here += WIDE) {
+          float seen[OWN];
+#pragma unroll
+          for (int i = 0; i < OWN; ++i) seen[i] = corner[cell * STRIDE + tap[i]];
+#pragma unroll
+          for (int four = 0; four < WIDE; ++four) {
+            const Four steep = here[four];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+#pragma unroll
+              for (int i = 0; i < OWN; ++i) sum[i][four].v[j] += steep.v[j] * seen[i];
+              if (BIAS && lane == 0) bias[four].v[j] += steep.v[j];
+            }
+          }
+        }
+      }
+    }
+  for (int turn = 0; turn < COPIES; ++turn) {
+    __syncthreads();
+    if (copy != turn) continue;
+#pragma unroll
+    for (int o = 0; o < OC; ++o) {
+#pragma unroll
+      for (int i = 0; i < OWN; ++i)
+        if (lane + i * LANES < TAPS) sums[o * TAPS + lane + i * LANES] += sum[i][o / 4].v[o % 4];
+      if (BIAS && lane == 0) sums[OC * TAPS + o] += bias[o / 4].v[o % 4];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < SLOT; i += blockDim.x) slots[(long long)(client * chunks + chunk) * SLOT + i] = sums[i];
 }
 #endif
 

@@ -13,6 +13,11 @@ _SHARED = 44 * 1024
 
 _THREADS = 256
 
+_SUMS = 48
+"""Sums that a thread keeps in registers."""
+
+_WARP = 32
+
 CHUNK = 8
 """Images whose gradients of the weights one block adds up."""
 
@@ -61,28 +66,35 @@ def tiling_of(layer: Convolution) -> Tiling:
         "CH": layer.out_height, "CW": layer.out_width, "SIDE": 2 if layer.pooled else 1, "RELU": int(layer.relu),
         "GATHER": int(first), "BIAS": int(layer.bias is not None), "BAND": layer.out_height,
     }  # fmt: skip
-    taps, area = layer.kernel**2, layer.height * layer.width
+    taps = layer.kernel**2
     forward = _direct(
-        layer, shape, "direct_forward", layer.inputs * taps, layer.outputs, layer.map_height * layer.map_width
+        layer, shape, "direct_forward", layer.inputs * taps, layer.outputs, layer.map_height, layer.map_width
     )
-    backward = None if first else _direct(layer, shape, "direct_input", layer.outputs * taps, layer.inputs, area)
+    backward = _direct(layer, shape, "direct_input", layer.outputs * taps, layer.inputs, layer.height, layer.width)
     return Tiling(
         forward or _forward_tiling(layer, shape),
-        _weight_tiling(layer, shape),
+        _direct_weight(layer, shape) or _weight_tiling(layer, shape),
         None if first else backward or _input_tiling(layer, shape),
     )
 
 
 def _direct(
-    layer: Convolution, shape: dict[str, int], kernel: str, taps: int, channels: int, area: int
+    layer: Convolution, shape: dict[str, int], kernel: str, taps: int, channels: int, rows: int, columns: int
 ) -> LaunchConfig | None:
     """The way of a convolution that is not pooled, if its weights, in whole fours of channels, fit into a block."""
     fours = -(-channels // 4)
     if layer.pooled or 16 * (taps + 1) * fours > _SHARED:
         return None
-    each = _divisor(fours, 4)
-    images = max(1, 4 * _THREADS // (area * fours // each))
-    return LaunchConfig("direct.cu", kernel, {**shape, "EACH": each, "IMAGES": images}, _THREADS, images)
+    each = _divisor(fours, 5)
+    down = next((d for d in (4, 2) if _deep(rows, columns, d) and 4 * each * d <= _SUMS), 1)
+    images = max(1, 4 * _THREADS // (rows // down * columns * fours // each))
+    defines = {**shape, "EACH": each, "DOWN": down, "IMAGES": images}
+    return LaunchConfig("direct.cu", kernel, defines, _THREADS, images)
+
+
+def _deep(rows: int, columns: int, down: int) -> bool:
+    """Whether a thread can take so many rows without leaving too little for others."""
+    return rows % down == 0 and rows // down * columns >= _THREADS // 2
 
 
 def _seen(cells: int, shape: dict[str, int]) -> int:
@@ -138,6 +150,44 @@ def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
         "BAND": band, "THREADS": layer.outputs * parts * copies,
     }  # fmt: skip
     return LaunchConfig("kernels.cu", "conv_weight", defines, defines["THREADS"], CHUNK)
+
+
+def _direct_weight(layer: Convolution, shape: dict[str, int]) -> LaunchConfig | None:
+    """The way of a convolution that is not pooled, with enough taps for the threads of whole warps."""
+    taps, wide = layer.inputs * layer.kernel**2, -(-layer.outputs // 4) * 4
+    if layer.pooled or taps < _WARP or wide > _SUMS:
+        return None
+    # of the ways that leave the fewest threads without a tap, the one that reads the fewest deltas
+    own = min(range(1, _SUMS // wide + 1), key=lambda own: (_lanes(taps, own) * own, -own))
+    lanes = _lanes(taps, own)
+    if lanes > _THREADS:
+        return None
+    pitch = _congruent(_seen(layer.out_width, shape), layer.kernel, _WARP)
+    sums = layer.outputs * (taps + 1)
+
+    def images(band: int) -> int:
+        seen, deltas = layer.inputs * _seen(band, shape) * pitch, wide * band * layer.out_width
+        return min(4, (_SHARED // 4 - sums) // (seen + deltas))
+
+    try:
+        band = _band(layer, lambda band: images(band) >= 1)
+    except NotFusable:
+        return None
+    copies = _THREADS // lanes
+    defines = {
+        **shape, "PITCH": pitch, "OWN": own, "LANES": lanes, "COPIES": copies, "CHUNK": CHUNK,
+        "TOGETHER": images(band), "BAND": band, "THREADS": lanes * copies,
+    }  # fmt: skip
+    return LaunchConfig("kernels.cu", "direct_weight", defines, defines["THREADS"], CHUNK)
+
+
+def _lanes(taps: int, own: int) -> int:
+    """Threads, in whole warps, of which each has so many taps.
+
+    >>> _lanes(180, 3), _lanes(180, 4)
+    (64, 64)
+    """
+    return -(-taps // (own * _WARP)) * _WARP
 
 
 def _input_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
