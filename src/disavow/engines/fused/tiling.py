@@ -16,7 +16,8 @@ _THREADS = 256
 _SUMS = 48
 """Sums that a thread keeps in registers."""
 
-_WARP = 32
+_WARP, _TAPS = 32, 9
+"""Threads that run together, and the fewest taps for which most of them may lie idle."""
 
 CHUNK = 8
 """Images whose gradients of the weights one block adds up."""
@@ -155,7 +156,7 @@ def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
 def _direct_weight(layer: Convolution, shape: dict[str, int]) -> LaunchConfig | None:
     """The way of a convolution that is not pooled, with enough taps for the threads of whole warps."""
     taps, wide = layer.inputs * layer.kernel**2, -(-layer.outputs // 4) * 4
-    if layer.pooled or taps < _WARP or wide > _SUMS:
+    if layer.pooled or taps < _TAPS or wide > _SUMS:
         return None
     # of the ways that leave the fewest threads without a tap, the one that reads the fewest deltas
     own = min(range(1, _SUMS // wide + 1), key=lambda own: (_lanes(taps, own) * own, -own))
