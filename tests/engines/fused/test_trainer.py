@@ -349,23 +349,19 @@ def test_threads_that_compute_several_rows(device: torch.device, monkeypatch: py
 
 
 def test_weights_of_a_convolution_that_is_not_pooled(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(8, 6, 3, stride=2, padding=1),
-        nn.Flatten(),
-        nn.Linear(54, 4),
-    )
-    convolution = row_of(network, SHAPE).nodes[1]
+    shape = (1, 5, 5)
+    first, second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 6, 3, padding=1)
+    network = nn.Sequential(first, nn.ReLU(), second, nn.Flatten(), nn.Linear(150, 4))
+    convolution = row_of(network, shape).nodes[1]
     assert isinstance(convolution, Convolution)
     assert tiling_of(convolution).weight.kernel == "direct_weight"
-    agree(images_of(a_case(), SHAPE, network), device)
-    # several bands, the last of which is not a whole one
-    monkeypatch.setattr(tiling, "_SHARED", 4 * (6 * 73 + 8 * 5 * 35 + 8 * 2 * 3))
+    agree(images_of(a_case(), shape, network), device)
+    sums, maps, deltas = 6 * 73, 8 * 5 * 35, 8 * 3 * 5
+    monkeypatch.setattr(tiling, "_SHARED", 4 * (sums + maps + deltas))
     divided = tiling_of(convolution).weight
     assert divided.kernel == "direct_weight"
-    assert divided.defines["BAND"] == 2
-    agree(images_of(a_case(), SHAPE, network), device)
+    assert divided.defines["BAND"] == 3  # so that the last band is not a whole one
+    agree(images_of(a_case(), shape, network), device)
 
 
 @pytest.mark.parametrize("momentum", some_of([0.0, 0.5], [0.5]))

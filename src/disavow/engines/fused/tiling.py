@@ -154,9 +154,9 @@ def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
 
 
 def _direct_weight(layer: Convolution, shape: dict[str, int]) -> LaunchConfig | None:
-    """The way of a convolution that is not pooled, with enough taps for the threads of whole warps."""
+    """The way of a convolution that is not pooled, nor strided, with enough taps for the threads of whole warps."""
     taps, wide = layer.inputs * layer.kernel**2, -(-layer.outputs // 4) * 4
-    if layer.pooled or taps < _TAPS or wide > _SUMS:
+    if layer.pooled or layer.stride > 1 or taps < _TAPS or wide > _SUMS:
         return None
     # of the ways that leave the fewest threads without a tap, the one that reads the fewest deltas
     own = min(range(1, _SUMS // wide + 1), key=lambda own: (_lanes(taps, own) * own, -own))
