@@ -19,7 +19,7 @@ from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, PANE
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.odds_figure import odds
 from reproduction.selection import Selection, select
-from reproduction.skew_figure import skew
+from reproduction.difference_figure import skew
 from reproduction.storage_figure import storage
 from reproduction.table import TITLES
 from reproduction.trade_off_figure import trade_off

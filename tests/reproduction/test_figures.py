@@ -24,7 +24,7 @@ from reproduction.grid import packaged
 from reproduction.lines import Hidden, Line, Method, RowName
 from reproduction.odds_lines import OddsLine
 from reproduction.quantities import rollbacks_per_request, settled_accuracy
-from reproduction.skew_figure import METHODS
+from reproduction.difference_figure import METHODS
 from reproduction.trade_off_figure import setting_of
 from tests.cli.process import environment
 from tests.refusals import refuses
