@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reproduction import drawing
+from reproduction.difference_figure import METHODS
 from reproduction.drawing import ANY, PANELS
 from reproduction.lines import Line, Network, RowName
 from reproduction.quantities import SETTLED, settled_accuracy
 from reproduction.selection import KS, select
-from reproduction.difference_figure import METHODS
 from reproduction.table import TITLES
 
 if TYPE_CHECKING:

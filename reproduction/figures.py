@@ -15,11 +15,11 @@ from disavow.audit.intervals import Interval
 from reproduction import drawing, series
 from reproduction.accuracy_figure import accuracy_by_k
 from reproduction.composed_odds_figure import composed_odds
+from reproduction.difference_figure import accuracy, skew
 from reproduction.drawing import BASELINES, CLUSTERS, DENIABILITY, METHODS, PANELS, Look
 from reproduction.lines import Line, Method, Network, RowName
 from reproduction.odds_figure import odds
 from reproduction.selection import Selection, select
-from reproduction.difference_figure import skew
 from reproduction.storage_figure import storage
 from reproduction.table import TITLES
 from reproduction.trade_off_figure import trade_off
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "accuracy",
     "accuracy_by_k",
     "accuracy_curves",
     "composed_odds",

@@ -176,7 +176,7 @@ def test_everything_is_rendered_where_nothing_was_run(tmp_path: Path) -> None:
     files = json.loads(done.stdout)["files"]
     assert {name for name, written in files.items() if not written} == {"work", "purge-work"}
     assert "purge-work was not run" in " ".join(done.stderr.split())
-    for name in ("skew", "skew-requests", "large-k", "last-batch", "trade-off", "backdoor"):
+    for name in ("accuracy", "skew", "skew-requests", "large-k", "last-batch", "trade-off", "backdoor"):
         assert "nothing has been run yet" in (tmp_path / files[name][0]).read_text()
 
 

@@ -19,6 +19,7 @@ PACKAGED = (
     "resnet-mini",
     "convnet",
     "storage",
+    "accuracy",
     "skew",
     "skew-requests",
     "large-k",
@@ -40,8 +41,13 @@ def test_packaged_grids_are_whole_and_know_a_small_version(name: str) -> None:
 def test_no_run_is_of_two_studies() -> None:
     """Its line would be in the file of one of them, and the other's table would lack it."""
     for quick in (False, True):
-        keys = [point.key for name in PACKAGED for point in grid.packaged(name).points(quick=quick)]
-        assert len(set(keys)) == len(keys)
+        made = {(point.key, point.study) for name in PACKAGED for point in grid.packaged(name).points(quick=quick)}
+        assert len({key for key, _ in made}) == len(made)
+
+
+def test_two_grids_of_one_study_share_their_runs() -> None:
+    shared = {point.key for point in grid.packaged("accuracy").points() if point.row == "MNIST-iid"}
+    assert {p.key for p in grid.packaged("skew").points() if p.row == "MNIST-iid"} < shared
 
 
 def test_the_papers_grid_has_every_cell_of_its_tables() -> None:
