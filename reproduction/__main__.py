@@ -22,8 +22,8 @@ def reproduce(
         typer.Argument(
             metavar="NAME...",
             help="Of lenet5-accuracy, lenet5-time, lenet5-answers, the same of resnet- and convnet-, "
-            "accuracy-by-k, accuracy-curves, unlearning-time, storage, distance-to-fedavg, accuracy, skew, "
-            "skew-requests, large-k, last-batch, trade-off, backdoor, work, purge-work, odds; or all.",
+            "accuracy-by-k, accuracy-curves, unlearning-time, storage, distance-to-fedavg, rollbacks, accuracy, "
+            "skew, skew-requests, large-k, last-batch, trade-off, backdoor, work, purge-work, odds; or all.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="A small version on embedded digits, for a CPU.")] = False,

@@ -14,6 +14,7 @@ from reproduction.drawing import METHODS
 from reproduction.grid import Grid
 from reproduction.lines import EDITION, Line, Network
 from reproduction.records import OnNote
+from reproduction.rollback_effect import rollback_effect_table
 from reproduction.storage_table import storage as storage_table
 from reproduction.table import Table
 
@@ -132,6 +133,13 @@ def _lines_of(results: Results, study: str) -> list[Line]:
     return results.lines(study, max(results.edition, studies.SINCE_EDITION))
 
 
+def _rollbacks(results: Results, out: Path, network: Network) -> list[Path]:  # noqa: ARG001 - it shows two
+    out.mkdir(parents=True, exist_ok=True)
+    table = out / "rollbacks.md"
+    table.write_text(rollback_effect_table(results.lines()), encoding="utf-8")
+    return [table]
+
+
 def _accuracy(results: Results, out: Path, network: Network) -> list[Path]:
     written = _study("accuracy")(results, out, network)
     return [*written, *figures.accuracy(_lines_of(results, "skew"), out / "accuracy")]
@@ -214,6 +222,7 @@ ARTEFACTS: dict[str, Artefact] = {
     "unlearning-time": Artefact("time spent on requests over rounds", _unlearning_time, "convnet", "convnet"),
     "storage": Artefact("bytes on disk", _storage, "storage", "lenet5"),
     "distance-to-fedavg": Artefact("distance to FedAvg's model over rounds", _distance, "convnet", "convnet"),
+    "rollbacks": Artefact("what rollbacks do to accuracy", _rollbacks),
     "accuracy": Artefact("accuracy when nobody leaves", _accuracy, "accuracy"),
     "skew": Artefact("clients with different labels", _skew, "skew"),
     "skew-requests": Artefact(

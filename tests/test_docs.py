@@ -75,7 +75,7 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
-    assert not re.findall(r"@@\w*@@|\bTODO\b|\bTBD\b|\bXXX\b", prose_of(ROOT / page))
+    assert not re.findall(r"@@|\bTODO\b|\bTBD\b|\bXXX\b", prose_of(ROOT / page))
 
 
 def test_readme_names_only_commands_and_files_that_exist() -> None:
