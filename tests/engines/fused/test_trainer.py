@@ -339,13 +339,39 @@ def test_convolutions_whose_weights_do_not_fit_beside_one_another(
     agree(a_case("resnet-mini"), device)
 
 
-def test_threads_that_compute_several_rows(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+class Branches(nn.Module):
+    """Convolutions with and without stride that add to the same maps, wide enough for several tiles of a client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 5, padding=2)
+        self.side = nn.Conv2d(6, 28, 3, padding=1)
+        self.down = nn.Conv2d(28, 4, 3, stride=2, padding=1)
+        self.beside = nn.Conv2d(6, 4, 3, stride=2, padding=1)
+        self.again = nn.Conv2d(6, 28, 3, padding=1)
+        self.fc = nn.Linear(4 * 4 * 3, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        stem = self.stem(images).relu()
+        wide = self.side(stem).relu() + self.again(stem)
+        scores: Tensor = self.fc(torch.flatten(self.down(wide) + self.beside(stem), 1))
+        return scores
+
+
+@pytest.mark.parametrize("shared", [44 * 1024, 13_000], ids=["whole images", "bands"])
+def test_threads_that_compute_several_rows(
+    shared: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tiling, "_deep", lambda rows, columns, down: rows % down == 0)
-    case = a_case("convnet")
-    for node, down in zip(row_of(case.network, SHAPE).nodes, (2, 2), strict=False):
-        assert isinstance(node, Convolution)
-        assert tiling_of(node).forward.defines["DOWN"] == down
-    agree(case, device)
+    monkeypatch.setattr(tiling, "_THREADS", 64)
+    monkeypatch.setattr(tiling, "_SHARED", shared)
+    shape = (2, 8, 6)
+    convolutions = [node for node in row_of(Branches(), shape).nodes if isinstance(node, Convolution)]
+    divided = [tiling_of(node) for node in convolutions]
+    rows = [(way.forward.defines["DOWN"], way.input.defines["DOWN"] if way.input else 0) for way in divided]
+    assert rows == [(4, 0), (4, 4), (4, 4), (1, 1), (1, 1)]
+    case = a_case(settings=SETTINGS.model_copy(update={"batch_size": 11}))
+    agree(images_of(case, shape, Branches()), device)
 
 
 def test_weights_of_a_convolution_that_is_not_pooled(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

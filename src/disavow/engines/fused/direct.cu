@@ -2,7 +2,8 @@
 // between threads but the weights, so maps are read where they are, and no block waits for its neighbours.
 //
 // Shapes are defined as in kernels.cu. Weights lie in shared memory four channels together. A thread computes EACH
-// fours of channels at DOWN places, one below the other, so that a weight that is read serves several sums.
+// fours of channels at DOWN places, one below the other, so that a weight that is read serves several sums. DOWN is 1
+// where the stride is not.
 
 #define FOURS_OUT ((OC + 3) / 4)
 #define FOURS_IN ((IC + 3) / 4)
@@ -32,7 +33,6 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
   }
   for (int i = threadIdx.x; i < FOURS_OUT * 4; i += blockDim.x) b[i] = BIAS && i < OC ? own[bias + i] : 0.0f;
   __syncthreads();
-  constexpr int SPAN = (DOWN - 1) * STRIDE + K;
   for (int item = threadIdx.x; item < here * (FOURS_OUT / EACH) * (OH / DOWN * OW); item += blockDim.x) {
     const int place = item % (OH / DOWN * OW), top = place / OW * DOWN, y = top * STRIDE - PAD;
     const int x = place % OW * STRIDE - PAD, group = item / (OH / DOWN * OW) % (FOURS_OUT / EACH) * EACH;
@@ -46,9 +46,23 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
 #pragma unroll
         for (int j = 0; j < 4; ++j) sum[a][e].v[j] = b[(group + e) * 4 + j];
     for (int c = 0; c < IC; ++c) {
-      float seen[SPAN][K];
+#if DOWN == 1
 #pragma unroll
-      for (int i = 0; i < SPAN; ++i)
+      for (int k = 0; k < K * K; ++k) {
+        const int iy = y + k / K, ix = x + k % K;
+        const bool inside = PAD == 0 || (iy >= 0 && iy < IH && ix >= 0 && ix < IW);
+        const float seen = inside ? from[(c * IH + iy) * IW + ix] : 0.0f;
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+          const Four four = w[(c * K * K + k) * FOURS_OUT + group + e];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[0][e].v[j] += four.v[j] * seen;
+        }
+      }
+#else
+      float seen[DOWN + K - 1][K];
+#pragma unroll
+      for (int i = 0; i < DOWN + K - 1; ++i)
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           const bool inside = PAD == 0 || (y + i >= 0 && y + i < IH && x + k >= 0 && x + k < IW);
@@ -62,8 +76,9 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
 #pragma unroll
           for (int a = 0; a < DOWN; ++a)
 #pragma unroll
-            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * seen[a * STRIDE + k / K][k % K];
+            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * seen[a + k / K][k % K];
         }
+#endif
     }
 #pragma unroll
     for (int a = 0; a < DOWN; ++a)
@@ -95,34 +110,44 @@ extern "C" __global__ void direct_input(const int *count, const float *delta, co
     w[i / 4].v[i % 4] = c < IC ? own[(o * IC + c) * (K * K) + k] : 0.0f;
   }
   __syncthreads();
-  constexpr int SPAN = DOWN + K - 1;
   for (int item = threadIdx.x; item < here * (FOURS_IN / EACH) * (IH / DOWN * IW); item += blockDim.x) {
     const int place = item % (IH / DOWN * IW), top = place / IW * DOWN, x = place % IW;
     const int group = item / (IH / DOWN * IW) % (FOURS_IN / EACH) * EACH;
     const int n = item / (IH / DOWN * IW * (FOURS_IN / EACH));
-    // where the outputs are whose taps lie on these pixels: the last taps of a kernel reach the first of them
-    int row_at[SPAN], column_at[K];
-#pragma unroll
-    for (int i = 0; i < SPAN; ++i) {
-      const int y = top + PAD + i - (K - 1);
-      row_at[i] = y >= 0 && y % STRIDE == 0 && y / STRIDE < OH ? y / STRIDE * OW : -1;
-    }
-#pragma unroll
-    for (int i = 0; i < K; ++i) {
-      const int across = x + PAD + i - (K - 1);
-      column_at[i] = across >= 0 && across % STRIDE == 0 && across / STRIDE < OW ? across / STRIDE : -1;
-    }
+    const long long maps = (position + n) * (OC * OH * OW);
     Four sum[DOWN][EACH] = {};
-    for (int o = 0; o < OC; ++o) {
-      const long long from = ((position + n) * OC + o) * (OH * OW);
-      float steep[SPAN][K];
+#if DOWN == 1
 #pragma unroll
-      for (int i = 0; i < SPAN; ++i)
+    for (int k = 0; k < K * K; ++k) {
+      // the output at which this tap lay on this pixel, if there is one
+      const int y = top + PAD - k / K, across = x + PAD - k % K, oy = y / STRIDE, ox = across / STRIDE;
+      if (y < 0 || across < 0 || oy * STRIDE != y || ox * STRIDE != across || oy >= OH || ox >= OW) continue;
+      const long long from = maps + oy * OW + ox;
+#pragma unroll 4
+      for (int o = 0; o < OC; ++o) {
+        const bool closed = RELU && chosen[from + o * (OH * OW)];
+        const float steep = closed ? 0.0f : delta[from + o * (OH * OW)];
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+          const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[0][e].v[j] += four.v[j] * steep;
+        }
+      }
+    }
+#else
+    // tap k of a kernel lay on pixel a at the output in row a + K - 1 - k / K from here, and column K - 1 - k % K
+    const int first_row = top + PAD - (K - 1), first_column = x + PAD - (K - 1);
+    for (int o = 0; o < OC; ++o) {
+      float steep[DOWN + K - 1][K];
+#pragma unroll
+      for (int i = 0; i < DOWN + K - 1; ++i)
 #pragma unroll
         for (int k = 0; k < K; ++k) {
-          const long long at = from + row_at[i] + column_at[k];
-          const bool open = row_at[i] >= 0 && column_at[k] >= 0 && !(RELU && chosen[at]);
-          steep[i][k] = open ? delta[at] : 0.0f;
+          const int oy = first_row + i, ox = first_column + k;
+          const long long from = maps + (o * OH + oy) * OW + ox;
+          const bool open = oy >= 0 && oy < OH && ox >= 0 && ox < OW && !(RELU && chosen[from]);
+          steep[i][k] = open ? delta[from] : 0.0f;
         }
 #pragma unroll
       for (int k = 0; k < K * K; ++k)
@@ -135,6 +160,7 @@ extern "C" __global__ void direct_input(const int *count, const float *delta, co
             for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * steep[a + K - 1 - k / K][K - 1 - k % K];
         }
     }
+#endif
 #pragma unroll
     for (int a = 0; a < DOWN; ++a)
 #pragma unroll

@@ -16,8 +16,8 @@
 //   BAND        rows of cells that a block takes at a time, where those of a whole image do not fit
 //   ADD         1 where the gradient of the input is added to what others left there
 //   WITHIN      input channels in a block of the gradient of the input;  PLANES  output channels loaded together
-//   OWN LANES                              how the gradient of the weights is divided where nothing is pooled
-// Convolutions that are not pooled have kernels of their own forward and for their input: direct.cu.
+//   OWN LANES                              how direct_weight divides its work besides
+// Convolutions that are not pooled have kernels of their own: direct.cu, and for their weights direct_weight below.
 
 #define NOBODY 4
 #define XH ((BAND * SIDE - 1) * STRIDE + K) // what the windows of a band can see, border included
@@ -212,8 +212,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight(const float *i
 #endif
 
 #ifdef DIRECT_WEIGHT
-// The same for a convolution that is not pooled: all channels then look at the same place, so a thread keeps the sums of
-// all of them, for OWN taps that are LANES apart; each of COPIES teams of LANES threads takes every COPIES-th row.
+// The gradient of the weights of a convolution that is not pooled. A block takes images as in conv_weight. All channels
+// look at the same place, so a thread keeps the sums of all of them, for OWN taps that are LANES apart; each of COPIES
+// teams of LANES threads takes every COPIES-th row.
 extern "C" __global__ void __launch_bounds__(THREADS) direct_weight(const float *images, const int *index,
                                        const int *count, const float *delta, const unsigned char *chosen, int batch,
                                        float *slots) {

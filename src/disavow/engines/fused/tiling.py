@@ -14,10 +14,10 @@ _SHARED = 44 * 1024
 _THREADS = 256
 
 _SUMS = 48
-"""Sums that a thread keeps in registers."""
+"""Sums that a thread keeps in registers, at most."""
 
-_WARP, _TAPS = 32, 9
-"""Threads that run together, and the fewest taps for which most of them may lie idle."""
+_WARP = 32
+"""Threads that run together."""
 
 CHUNK = 8
 """Images whose gradients of the weights one block adds up."""
@@ -87,10 +87,21 @@ def _direct(
     if layer.pooled or 16 * (taps + 1) * fours > _SHARED:
         return None
     each = _divisor(fours, 5)
-    down = next((d for d in (4, 2) if _deep(rows, columns, d) and 4 * each * d <= _SUMS), 1)
+    down = next((d for d in (4, 2) if _deep(rows, columns, d) and _fits(layer, each, d)), 1)
     images = max(1, 4 * _THREADS // (rows // down * columns * fours // each))
     defines = {**shape, "EACH": each, "DOWN": down, "IMAGES": images}
     return LaunchConfig("direct.cu", kernel, defines, _THREADS, images)
+
+
+def _overlapping(layer: Convolution) -> bool:
+    """Whether neighbouring outputs of a convolution that is not pooled see the same pixels."""
+    return not layer.pooled and layer.stride == 1 and layer.kernel > 1
+
+
+def _fits(layer: Convolution, each: int, down: int) -> bool:
+    """Whether what a thread reads and sums for so many places, one below the other, fits into registers."""
+    seen = (down + layer.kernel - 1) * layer.kernel
+    return _overlapping(layer) and 4 * each * down <= _SUMS and seen <= _SUMS
 
 
 def _deep(rows: int, columns: int, down: int) -> bool:
@@ -154,11 +165,11 @@ def _weight_tiling(layer: Convolution, shape: dict[str, int]) -> LaunchConfig:
 
 
 def _direct_weight(layer: Convolution, shape: dict[str, int]) -> LaunchConfig | None:
-    """The way of a convolution that is not pooled, nor strided, with enough taps for the threads of whole warps."""
+    """The way of a convolution of maps that is not pooled; strided ones are faster in the general way."""
     taps, wide = layer.inputs * layer.kernel**2, -(-layer.outputs // 4) * 4
-    if layer.pooled or layer.stride > 1 or taps < _TAPS or wide > _SUMS:
+    if not _overlapping(layer) or wide > _SUMS:
         return None
-    # of the ways that leave the fewest threads without a tap, the one that reads the fewest deltas
+    # the fewest places for taps that stay unused; then the most taps a thread, so that deltas are read seldom
     own = min(range(1, _SUMS // wide + 1), key=lambda own: (_lanes(taps, own) * own, -own))
     lanes = _lanes(taps, own)
     if lanes > _THREADS:
@@ -183,10 +194,10 @@ def _direct_weight(layer: Convolution, shape: dict[str, int]) -> LaunchConfig | 
 
 
 def _lanes(taps: int, own: int) -> int:
-    """Threads, in whole warps, of which each has so many taps.
+    """Threads that are needed where each has so many taps, rounded up to whole warps.
 
-    >>> _lanes(180, 3), _lanes(180, 4)
-    (64, 64)
+    >>> _lanes(180, 3), _lanes(180, 4), _lanes(9, 1)
+    (64, 64, 32)
     """
     return -(-taps // (own * _WARP)) * _WARP
 
