@@ -12,6 +12,16 @@ struct alignas(16) Four {
   float v[4];
 };
 
+// Adds what one tap gives of one number that it lies on, for EACH fours of channels.
+__device__ void add_tap(Four (&sum)[EACH], const Four *weights, float seen) {
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    const Four four = weights[e];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum[e].v[j] += four.v[j] * seen;
+  }
+}
+
 #ifdef DIRECT_FORWARD
 extern "C" __global__ void direct_forward(const float *images, const int *index, const int *count,
                                           const float *parameters, int row, int weight, int bias, int batch, float *out,
@@ -51,13 +61,7 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
       for (int k = 0; k < K * K; ++k) {
         const int iy = y + k / K, ix = x + k % K;
         const bool inside = PAD == 0 || (iy >= 0 && iy < IH && ix >= 0 && ix < IW);
-        const float seen = inside ? from[(c * IH + iy) * IW + ix] : 0.0f;
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-          const Four four = w[(c * K * K + k) * FOURS_OUT + group + e];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[0][e].v[j] += four.v[j] * seen;
-        }
+        add_tap(sum[0], w + (c * K * K + k) * FOURS_OUT + group, inside ? from[(c * IH + iy) * IW + ix] : 0.0f);
       }
 #else
       float seen[DOWN + K - 1][K];
@@ -71,13 +75,8 @@ extern "C" __global__ void direct_forward(const float *images, const int *index,
 #pragma unroll
       for (int k = 0; k < K * K; ++k)
 #pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-          const Four four = w[(c * K * K + k) * FOURS_OUT + group + e];
-#pragma unroll
-          for (int a = 0; a < DOWN; ++a)
-#pragma unroll
-            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * seen[a + k / K][k % K];
-        }
+        for (int a = 0; a < DOWN; ++a)
+          add_tap(sum[a], w + (c * K * K + k) * FOURS_OUT + group, seen[a + k / K][k % K]);
 #endif
     }
 #pragma unroll
@@ -126,17 +125,11 @@ extern "C" __global__ void direct_input(const int *count, const float *delta, co
 #pragma unroll 4
       for (int o = 0; o < OC; ++o) {
         const bool closed = RELU && chosen[from + o * (OH * OW)];
-        const float steep = closed ? 0.0f : delta[from + o * (OH * OW)];
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-          const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
-#pragma unroll
-          for (int j = 0; j < 4; ++j) sum[0][e].v[j] += four.v[j] * steep;
-        }
+        add_tap(sum[0], w + (o * K * K + k) * FOURS_IN + group, closed ? 0.0f : delta[from + o * (OH * OW)]);
       }
     }
 #else
-    // tap k of a kernel lay on pixel a at the output in row a + K - 1 - k / K from here, and column K - 1 - k % K
+    // tap k lies on pixel a at the output in row a + K - 1 - k / K, and column K - 1 - k % K, counted from these
     const int first_row = top + PAD - (K - 1), first_column = x + PAD - (K - 1);
     for (int o = 0; o < OC; ++o) {
       float steep[DOWN + K - 1][K];
@@ -152,13 +145,8 @@ extern "C" __global__ void direct_input(const int *count, const float *delta, co
 #pragma unroll
       for (int k = 0; k < K * K; ++k)
 #pragma unroll
-        for (int e = 0; e < EACH; ++e) {
-          const Four four = w[(o * K * K + k) * FOURS_IN + group + e];
-#pragma unroll
-          for (int a = 0; a < DOWN; ++a)
-#pragma unroll
-            for (int j = 0; j < 4; ++j) sum[a][e].v[j] += four.v[j] * steep[a + K - 1 - k / K][K - 1 - k % K];
-        }
+        for (int a = 0; a < DOWN; ++a)
+          add_tap(sum[a], w + (o * K * K + k) * FOURS_IN + group, steep[a + K - 1 - k / K][K - 1 - k % K]);
     }
 #endif
 #pragma unroll
